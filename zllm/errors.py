@@ -1,0 +1,19 @@
+"""Errors that users may see: one clear line each, saying what was wrong, what was expected, how to fix it."""
+
+from __future__ import annotations
+
+
+class ZllmError(ValueError):
+    """Base of every error caused by input from outside: files, requests, devices, flags."""
+
+
+class LoadError(ZllmError):
+    """A model file or folder cannot be used."""
+
+
+class RequestError(ZllmError):
+    """A request names an unknown field, a bad value or something the model cannot do."""
+
+
+class BackendError(ZllmError):
+    """A backend is missing, refuses an operation or lost its device."""
