@@ -1,0 +1,85 @@
+"""What the WebGPU backend asks of a device. Two drivers serve it natively and in the page; a third writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Access = Literal["read", "write"]  # WGSL var<storage, read> or var<storage, read_write>
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What was granted. Limits are WebGPU's defaults unless asked for and given, the same natively and in browsers."""
+
+    name: str
+    software: bool  # lavapipe, SwiftShader: another kernel shape wins
+    features: frozenset[str]  # of {"f16", "subgroups"}
+    subgroup_size: int  # 0 without subgroups
+    max_binding_bytes: int
+    max_buffer_bytes: int
+    max_grid: int  # workgroups per dimension
+    max_workgroup_bytes: int
+    max_invocations: int
+
+
+class Buffer(Protocol):
+    """Device memory of a multiple of 4 bytes, never empty, zero at first."""
+
+    size_bytes: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A WGSL shader without directives (each driver adds its preamble) and the values of its overrides."""
+
+    name: str
+    wgsl: str
+    access: tuple[Access, ...]  # of @group(0) @binding(0), 1, 2, …
+    constants: tuple[tuple[str, float], ...] = ()
+    entry: str = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One grid of workgroups. No buffer may be bound both read and write: naga and Chrome refuse it."""
+
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]  # one per binding, each whole
+    grid: tuple[int, int, int]
+
+
+class Program(Protocol):
+    """Dispatches prepared once (pipelines, bind groups) and replayed as one pass and one submit."""
+
+    def submit(self, step: memoryview, /) -> Awaitable[memoryview]:
+        """Write the step words, run, copy `result` into a ring of readbacks; the answer is its bytes."""
+        ...
+
+
+class Device(Protocol):
+    info: DeviceInfo
+
+    def buffer(self, size_bytes: int, label: str, /) -> Buffer: ...
+
+    def write(self, buffer: Buffer, offset_bytes: int, data: memoryview, /) -> None:
+        """In queue order: after all submitted work. Offset and size are multiples of 4."""
+        ...
+
+    def copy(self, copies: Sequence[tuple[Buffer, int, Buffer, int, int]], /) -> None:
+        """(source, offset, target, offset, size) in bytes, in queue order; source and target differ."""
+        ...
+
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int, /) -> bytes:
+        """Wait for all work and download; for tests, tools and rare paths."""
+        ...
+
+    def program(
+        self, dispatches: Sequence[Dispatch], /, *, step: Buffer | None, result: Buffer | None
+    ) -> Program: ...
+
+    def destroy(self, buffer: Buffer, /) -> None: ...
+
+    def close(self) -> None: ...

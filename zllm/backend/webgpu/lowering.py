@@ -1,0 +1,73 @@
+"""From recorded ops to dispatches: the types that the kernels' launchers see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from zllm.backend.capability import Cache, PlanKey, StepLayout, Value, Weight
+from zllm.backend.webgpu.device import Buffer, DeviceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A value's place: row r, column c is element offset + r·stride + c of an f32 (or i32) buffer."""
+
+    buffer: Buffer
+    offset: int  # elements
+    stride: int  # elements
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """A run of rows of a weight in one buffer and one format; large or mixed weights have several."""
+
+    buffer: Buffer
+    format: str  # "f32", "f16", "bf16", "q4_0", …; as resident, maybe repacked
+    first_row: int
+    rows: int
+    columns: int
+    row_words: int  # u32 words from row to row
+
+
+@dataclass(frozen=True, slots=True)
+class KvBuffers:
+    """Keys and values of one layer: f32 [slots, G, K] each."""
+
+    k: Buffer
+    v: Buffer
+
+
+class Context(Protocol):
+    """What a launcher may ask while a recording is compiled."""
+
+    info: DeviceInfo
+    key: PlanKey
+    layout: StepLayout
+    page_slots: int
+    step: Buffer  # StepLayout words
+    result: Buffer  # records, or logits for emit "logits"
+
+    def view(self, value: Value, /) -> View: ...
+
+    def banks(self, weight: Weight, /) -> tuple[Bank, ...]: ...
+
+    def kv(self, cache: Cache, /) -> KvBuffers: ...
+
+    def carry_token(self) -> Buffer:
+        """i32 [lanes]: the last token drawn for each lane."""
+        ...
+
+    def carry_counts(self) -> Buffer:
+        """i32 [lanes, V]: 2 × times generated + (1 if seen)."""
+        ...
+
+    def carry_bias(self) -> Buffer:
+        """f32 [lanes, V]: added to the logits of lanes whose flags say so."""
+        ...
+
+    def scratch(self, size_bytes: int, /) -> Buffer:
+        """Memory of the op being lowered; never one of its inputs or outputs."""
+        ...
