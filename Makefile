@@ -1,0 +1,38 @@
+BIN := .venv/bin
+MODEL ?= smollm2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup packages demo test check pytest test-browser bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
+
+setup: ## make .venv and install zllm into it
+	@bash scripts/setup.sh
+
+packages: setup
+	@bash scripts/packages.sh
+
+demo: setup ## chat with SmolLM2 (answers one question where there is no terminal)
+	@bash scripts/demo.sh $(MODEL)
+
+test: check pytest ## run every check and every test
+
+check: setup ## ruff, mypy and import-linter
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+pytest: setup packages
+	$(BIN)/pytest $(ARGS)
+
+test-browser: setup packages ## run the tests that need Chromium
+	$(BIN)/pytest -m browser $(ARGS)
+
+bench: setup ## measure zLLM on this machine
+	$(BIN)/zllm bench --model $(MODEL) $(ARGS)
+
+clean: ## remove the environment and every cache of this folder
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist build
+	find zllm tests -name __pycache__ -type d -prune -exec rm -rf {} +

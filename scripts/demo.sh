@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Chat with a model in the terminal; without one, answer one question and leave.
+set -eu
+cd "$(dirname "$0")/.."
+model=${1:-smollm2}
+
+.venv/bin/zllm pull "$model"
+if [ -t 0 ]; then
+  exec .venv/bin/zllm chat --model "$model"
+fi
+exec .venv/bin/zllm chat --model "$model" "What is the capital of France?" </dev/null

@@ -1,0 +1,74 @@
+"""Fixtures for every test, and the rule that under CI nothing is left out."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from zllm import hub
+
+CI = os.environ.get("CI") == "true"
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """tests/data: the golden inputs and outputs that the tests compare with."""
+    return Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The SmolLM2 GGUF, pulled into the cache on a machine that does not have it yet."""
+    try:
+        return hub.pull("smollm2")
+    except hub.HubError as error:
+        pytest.skip(f"SmolLM2 cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> Path:
+    """The Chromium binary; tests that use it are marked `browser`."""
+    path = find_chromium()
+    assert path is not None, "mark tests that use chromium_path with pytest.mark.browser"
+    return path
+
+
+@functools.cache
+def find_chromium() -> Path | None:
+    named = os.environ.get("ZLLM_CHROMIUM")
+    found = named or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    return Path(found) if found else None
+
+
+@functools.cache
+def has_vulkan() -> bool:
+    try:
+        import wgpu
+    except ImportError:
+        return False
+    adapters = wgpu.gpu.enumerate_adapters_sync()
+    return any(adapter.info["backend_type"] in ("Vulkan", "Metal") for adapter in adapters)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("vulkan") and not has_vulkan():
+        pytest.skip("no Vulkan adapter (Debian: apt-get install mesa-vulkan-drivers)")
+    if item.get_closest_marker("browser") and find_chromium() is None:
+        pytest.skip("no Chromium (Debian: apt-get install chromium)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if CI and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped under CI, where nothing may be: {report.longrepr}"
+    return report

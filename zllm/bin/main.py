@@ -1,0 +1,102 @@
+"""The `zllm` command: finds the sub-command, parses its flags, reports its errors."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from zllm.errors import ZllmError
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A sub-command: a module with `add_arguments(parser)` and `run(args) -> int`."""
+
+    module: str
+    help: str
+
+
+# Modules are named, not imported: a command loads only what it uses.
+COMMANDS = {
+    "chat": Command("zllm.bin.chat", "talk with a model in the terminal"),
+    "pull": Command("zllm.bin.pull", "fetch a model into the cache"),
+    "inspect": Command("zllm.bin.inspect", "show what a model file or folder holds"),
+    "tokenize": Command("zllm.bin.tokenize", "turn text into a model's token ids"),
+    "logits": Command("zllm.bin.logits", "write the logits of given tokens to a file"),
+    "doctor": Command("zllm.bin.doctor", "check what this machine offers and what is missing"),
+    "bench": Command("zllm.bin.bench", "measure prefill and decode on this machine"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line; returns the exit code. Unexpected errors keep their traceback."""
+    try:
+        code = _run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()  # here, so that a closed pipe is met inside the try
+        return code
+    except ZllmError as error:
+        print(f"zllm: error: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at exit; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] not in COMMANDS:
+        return _run_top_level(argv)
+    name, *rest = argv
+    command = COMMANDS[name]
+    module: Any = importlib.import_module(command.module)
+    from zllm.bin import config
+
+    parser = argparse.ArgumentParser(
+        prog=f"zllm {name}", description=command.help.capitalize() + ".", allow_abbrev=False
+    )
+    module.add_arguments(parser)
+    code: int = module.run(config.parse(parser, rest))
+    return code
+
+
+def _run_top_level(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="zllm",
+        description="An LLM inference engine.",
+        epilog="`zllm COMMAND --help` explains a command.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.help)
+    args = parser.parse_args(argv)
+    if args.version:
+        print(f"zllm {_version()}")
+        return 0
+    parser.print_help(sys.stderr)
+    return EXIT_USAGE
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("zllm")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
