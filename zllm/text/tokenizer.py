@@ -1,0 +1,145 @@
+"""Tokenizer: text to token ids and back.
+
+Text is cut at added tokens, normalized, pre-split, and each piece encoded by the model's encoder.
+"""
+
+from __future__ import annotations
+
+import codecs
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zllm.text.added_tokens import AddedTokenMatcher
+from zllm.text.byte_pair import spelled_bytes
+from zllm.text.gguf_tokenizer import parts_from_gguf
+from zllm.text.hf_tokenizer import parts_from_hf
+from zllm.text.tokenizer_parts import TokenizerParts
+
+
+class Tokenizer:
+    """Text to ids and back. `encode` never adds a BOS; see `encode_prompt`."""
+
+    def __init__(self, parts: TokenizerParts) -> None:
+        self.bos_id = parts.bos_id
+        self.eos_ids = parts.eos_ids
+        self.add_bos = parts.add_bos
+        self.chat_template = parts.chat_template
+        self.special_ids = frozenset(token.id for token in parts.added if token.control)
+        self._tokens = parts.tokens
+        self._added = {token.id: token for token in parts.added}
+        self._pre_tokenizer = parts.pre_tokenizer
+        self._encoder = parts.encoder
+        self._normalizer = parts.normalizer
+        self._token_bytes: dict[int, bytes] = {}
+        self._matchers = {
+            special: tuple(
+                AddedTokenMatcher(
+                    token
+                    for token in parts.added
+                    if token.normalized == normalized and (special or not token.control)
+                )
+                for normalized in (False, True)
+            )
+            for special in (False, True)
+        }
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+        """Build from GGUF metadata (`tokenizer.ggml.*`, `tokenizer.chat_template`).
+
+        Raises TokenizerError naming the key that is missing, damaged or not supported.
+        """
+        return cls(parts_from_gguf(metadata))
+
+    @classmethod
+    def from_hf(
+        cls, tokenizer_json: Mapping[str, Any], tokenizer_config: Mapping[str, Any] | None = None
+    ) -> Tokenizer:
+        """Build from the parsed tokenizer.json and, where there is one, tokenizer_config.json.
+
+        Raises TokenizerError naming the component that is missing, damaged or not supported.
+        """
+        return cls(parts_from_hf(tokenizer_json, tokenizer_config or {}))
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids, those without a token included."""
+        return len(self._tokens)
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Text of every control token, with its id."""
+        return {self._added[id].content: id for id in sorted(self.special_ids)}
+
+    def encode(self, text: str | bytes, *, special: bool) -> list[int]:
+        """Token ids of `text`; with `special`, the text of a control token becomes that token.
+
+        Added tokens that are not control tokens are found in both cases. Each byte that is not
+        valid UTF-8 counts as U+FFFD, as in llama.cpp.
+        """
+        raw, normalized = self._matchers[special]
+        ids: list[int] = []
+        for part, token in raw.split(valid_text(text)):
+            if token is not None:
+                ids.append(token)
+                continue
+            for plain, inner in normalized.split(self._normalize(part)):
+                if inner is None:
+                    self._encode_plain(plain, ids)
+                else:
+                    ids.append(inner)
+        return ids
+
+    def encode_prompt(self, text: str | bytes) -> list[int]:
+        """Ids of a raw completion prompt: finds control tokens, puts BOS first if wanted, once."""
+        ids = self.encode(text, special=True)
+        if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        return ids
+
+    def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
+        """Text of `ids`; control tokens are "" unless `show_special`, broken UTF-8 is U+FFFD."""
+        hidden = frozenset() if show_special else self.special_ids
+        data = b"".join(self.token_bytes(id) for id in ids if id not in hidden)
+        return data.decode("utf-8", errors="replace")
+
+    def token_bytes(self, id: int) -> bytes:
+        """Bytes of one token; b"" for an id without a token. IndexError outside the vocabulary."""
+        data = self._token_bytes.get(id)
+        if data is None:
+            if not 0 <= id < len(self._tokens):
+                raise IndexError(f"token id {id} is outside 0 to {len(self._tokens) - 1}")
+            added = self._added.get(id)
+            text = self._tokens[id] or ""
+            data = added.content.encode("utf-8", "replace") if added else spelled_bytes(text)
+            self._token_bytes[id] = data
+        return data
+
+    def _normalize(self, text: str) -> str:
+        return unicodedata.normalize("NFC", text) if self._normalizer == "NFC" else text
+
+    def _encode_plain(self, text: str, ids: list[int]) -> None:
+        encode_piece = self._encoder.encode_piece
+        for piece in self._pre_tokenizer.cut(text):
+            ids.extend(encode_piece(piece))
+
+
+def valid_text(text: str | bytes) -> str:
+    """`text` with each undecodable byte, or each unpaired surrogate, replaced by U+FFFD."""
+    if isinstance(text, bytes):
+        return text.decode("utf-8", errors=_EACH_BYTE)
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+_EACH_BYTE = "zllm.replace-each-byte"
+
+
+def _replace_one_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd", error.start + 1
+
+
+codecs.register_error(_EACH_BYTE, _replace_one_byte)
