@@ -59,7 +59,7 @@ def row_bytes(format: str, columns: int) -> int:
     spec = lookup(format)
     if columns < 0 or columns % spec.block_elements:
         raise ValueError(
-            f"{format} rows are whole blocks of {spec.block_elements} elements, got {columns} columns"
+            f"{format} rows are whole blocks of {spec.block_elements} elements, got {columns}"
         )
     return columns // spec.block_elements * spec.block_bytes
 
@@ -70,7 +70,7 @@ def decode(
     """Decode whole rows: `data` of rows x row_bytes bytes -> f32 [rows, columns].
 
     `out`, if given, is a C-contiguous f32 array of rows x columns elements; it is filled and
-    returned as [rows, columns]. ValueError on an unknown format or on sizes that do not fit together.
+    returned as [rows, columns]. ValueError on an unknown format or sizes that do not fit.
     """
     spec = lookup(format)
     per_row = row_bytes(format, columns)

@@ -1,4 +1,4 @@
-"""GGUF's type numbers: tensor types (`enum ggml_type`) and metadata value types (`enum gguf_type`)."""
+"""GGUF's numbers for tensor types (`enum ggml_type`) and value types (`enum gguf_type`)."""
 
 from __future__ import annotations
 
