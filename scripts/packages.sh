@@ -8,8 +8,11 @@ has_vulkan() {
 }
 
 has_chromium() {
-  [ -n "${ZLLM_CHROMIUM:-}" ] && return
   local name
+  if [ -n "${ZLLM_CHROMIUM:-}" ]; then
+    command -v "$ZLLM_CHROMIUM" >/dev/null 2>&1
+    return
+  fi
   for name in chromium chromium-browser google-chrome chrome; do
     command -v "$name" >/dev/null 2>&1 && return
   done

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from zllm import hub
+from zllm.bin import adapters, doctor
 
 CI = os.environ.get("CI") == "true"
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 @pytest.fixture(scope="session")
@@ -34,32 +33,21 @@ def smollm2_path() -> Path:
 @pytest.fixture(scope="session")
 def chromium_path() -> Path:
     """The Chromium binary; tests that use it are marked `browser`."""
-    path = find_chromium()
+    path = doctor.find_chromium()
     assert path is not None, "mark tests that use chromium_path with pytest.mark.browser"
     return path
 
 
 @functools.cache
-def find_chromium() -> Path | None:
-    named = os.environ.get("ZLLM_CHROMIUM")
-    found = named or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    return Path(found) if found else None
-
-
-@functools.cache
 def has_vulkan() -> bool:
-    try:
-        import wgpu
-    except ImportError:
-        return False
-    adapters = wgpu.gpu.enumerate_adapters_sync()
-    return any(adapter.info["backend_type"] in ("Vulkan", "Metal") for adapter in adapters)
+    found, _ = adapters.probe()
+    return any(adapter["backend"] in ("Vulkan", "Metal", "D3D12") for adapter in found)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("vulkan") and not has_vulkan():
         pytest.skip("no Vulkan adapter (Debian: apt-get install mesa-vulkan-drivers)")
-    if item.get_closest_marker("browser") and find_chromium() is None:
+    if item.get_closest_marker("browser") and doctor.find_chromium() is None:
         pytest.skip("no Chromium (Debian: apt-get install chromium)")
 
 
@@ -68,7 +56,20 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if CI and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped under CI, where nothing may be: {report.longrepr}"
-    return report

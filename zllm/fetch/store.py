@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Never
 
 from tqdm import tqdm
 
@@ -48,10 +49,10 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def progress(what: str, size_bytes: int) -> tqdm[None]:
+def progress(what: str, size_bytes: int) -> tqdm[Never]:
     """A progress bar on stderr, where that is a terminal."""
     # disable=None is tqdm's word for "unless it is a terminal"
-    bar: tqdm[None] = tqdm(
+    bar: tqdm[Never] = tqdm(
         desc=what, total=size_bytes, unit="B", unit_scale=True, leave=False, disable=None
     )
     return bar
