@@ -109,7 +109,7 @@ def _shard_path(index: Path, name: str) -> Path:
 
 
 def _allowed_folders(folder: Path) -> list[Path]:
-    """The model folder; in Hugging Face's cache also the blobs that `snapshots/<commit>` links to."""
+    """The model folder; in Hugging Face's cache also the blobs that snapshots link to."""
     home = folder.resolve()
     cached = home.parent.name == "snapshots"
     return [home, home.parent.parent / "blobs"] if cached else [home]
