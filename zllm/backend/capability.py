@@ -235,6 +235,8 @@ class Backend(Protocol):
 
     name: str
     rounds_in_flight: int  # 2: one round may run ahead of its answer; 1 where submit blocks
+    prefill_rows: int  # most rows of one prefill round: bounds its memory and its time
+    keeps_prefill: bool  # prefill plans are bucketed and worth keeping; False: exact rows, made anew
 
     def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
         """Make `parts` resident, rows joined. `uses`: the ops that will read it (embed, linear, …)."""

@@ -1,0 +1,110 @@
+"""NumPy: correct by construction, the judge of every other backend. Runs each round at submit."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zllm.backend.capability import (
+    Cache,
+    Group,
+    Op,
+    PlanKey,
+    Recording,
+    Round,
+    Weight,
+)
+from zllm.backend.oracle import ops
+from zllm.backend.oracle.plan import OraclePlan
+from zllm.backend.oracle.resident import Dense, Packed, Resident, joined_shape
+from zllm.kv_cache.paged import KvSpec
+from zllm.weight.linear_weight import LinearWeight
+
+F32 = NDArray[np.float32]
+
+ResidentForm = Literal["f32", "packed"]
+
+
+@dataclass(slots=True)
+class Done(Awaitable[Round]):
+    """A ticket that is answered already."""
+
+    round: Round
+
+    def __await__(self) -> Generator[None, None, Round]:
+        return self.round
+        yield  # a generator that never yields: `await` blocks natively
+
+
+class OracleBackend:
+    """`resident="packed"` keeps weights as the file holds them and decodes them at each use."""
+
+    name = "oracle"
+    rounds_in_flight = 1  # submit runs the round, so nothing is gained by running ahead
+    prefill_rows = 512
+    keeps_prefill = False
+
+    def __init__(self, *, lanes: int, resident: ResidentForm = "f32") -> None:
+        self.resident = resident
+        self.weights: dict[str, Resident] = {}
+        self.caches: dict[str, tuple[F32, F32]] = {}
+        self.groups: dict[str, Group] = {}
+        self._group_caches: dict[str, list[str]] = {}
+        self.carry = ops.Carry(lanes)
+        self._activation_bytes = 0
+
+    def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
+        shape = joined_shape(parts)
+        # Vectors and tables are small and read by elementwise ops: always f32.
+        packed = self.resident == "packed" and uses <= {"linear", "gated_linear", "embed"}
+        self.weights[name] = Packed(parts) if packed and len(shape) == 2 else Dense(parts)
+        return Weight(name, shape, tuple(part.shape[0] for part in parts))
+
+    def new_cache(self, name: str, spec: KvSpec, /, *, group: Group) -> Cache:
+        shape = (spec.kv_heads, group.pages * group.page_slots, spec.head_size)
+        # Zeros, not empty: a slot never written must not turn 0 · NaN into NaN.
+        self.caches[name] = (np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+        self.groups[group.name] = group
+        self._group_caches.setdefault(group.name, []).append(name)
+        return Cache(name, group.name)
+
+    def copy_slots(self, group: str, source: Sequence[int], target: Sequence[int], /) -> None:
+        for name in self._group_caches.get(group, []):
+            for storage in self.caches[name]:
+                storage[:, list(target)] = storage[:, list(source)]
+
+    def write_lane(
+        self, lane: int, /, *, counts: NDArray[np.int32] | None, bias: F32 | None
+    ) -> None:
+        if counts is not None:
+            self.carry.counts(counts.size)[lane] = counts
+        if bias is not None:
+            self.carry.bias(bias.size)[lane] = bias
+
+    def bucket(self, key: PlanKey, /) -> PlanKey:
+        """Exact rows; the context in powers of two, so that decode plans last."""
+        return replace(key, context=max(128, 1 << (key.context - 1).bit_length()))
+
+    def missing(self, op: Op, /) -> str | None:
+        return None if op.name in ops.LOWER else "the oracle has no reference for it"
+
+    def compile(self, recording: Recording, /) -> OraclePlan:
+        plan = OraclePlan(recording, self)
+        self._activation_bytes = max(self._activation_bytes, plan.activation_bytes)
+        return plan
+
+    def memory(self) -> Mapping[str, int]:
+        return {
+            "weights": sum(weight.size_bytes for weight in self.weights.values()),
+            "caches": sum(k.nbytes + v.nbytes for k, v in self.caches.values()),
+            "activations": self._activation_bytes,
+        }
+
+    def close(self) -> None:
+        self.weights.clear()
+        self.caches.clear()
+        self._group_caches.clear()

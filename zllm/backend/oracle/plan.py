@@ -1,0 +1,79 @@
+"""A recording compiled for NumPy: arrays placed once, then a list of closures run in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zllm.backend.capability import Op, RecordLayout, Recording, Round, Value
+from zllm.backend.oracle import ops
+from zllm.backend.oracle.step import Step
+
+if TYPE_CHECKING:
+    from zllm.backend.oracle.backend import Done, OracleBackend
+
+F32 = NDArray[np.float32]
+
+
+class OraclePlan:
+    """Values whose lives do not overlap share memory; nothing is allocated for them per round."""
+
+    def __init__(self, recording: Recording, backend: OracleBackend) -> None:
+        self.recording = recording
+        self.layout = recording.layout
+        self._backend = backend
+        key = recording.key
+        self.records = np.zeros((key.seqs, RecordLayout(key.top_logprobs).words), np.int32)
+        self.logits: F32 | None = None
+        self.arrays: dict[int, F32] = {}
+        self.activation_bytes = 0
+        self._place(recording.ops)
+        self._runs = [ops.LOWER[op.name](op, self, backend) for op in recording.ops]
+
+    def array(self, value: Value) -> F32:
+        return self.arrays[value.id]
+
+    def submit(self, step: NDArray[np.int32], /) -> Done:
+        from zllm.backend.oracle.backend import Done
+
+        backend = self._backend
+        groups = tuple(backend.groups.values())
+        words = Step(self.layout, step.copy(), backend.carry.token, groups)
+        self.records[:] = 0
+        for run in self._runs:
+            run(words)
+        if self.recording.key.emit == "none":
+            return Done(Round(self.records[:0]))
+        logits = None if self.logits is None else self.logits.copy()
+        return Done(Round(self.records.copy(), logits))
+
+    def _place(self, recorded: tuple[Op, ...]) -> None:
+        """Give every value an array [R, N] from a pool; outputs of one product lie side by side."""
+        last_use: dict[int, int] = {}
+        for at, op in enumerate(recorded):
+            for value in (*op.ins, *op.outs):
+                if isinstance(value, Value):
+                    last_use[value.id] = at
+        free: dict[int, list[F32]] = defaultdict(list)
+        live: list[tuple[int, F32]] = []  # (last use, flat memory)
+        for at, op in enumerate(recorded):
+            if op.outs:
+                size = sum(out.shape[0] * out.shape[1] for out in op.outs)
+                memory = free[size].pop() if free[size] else self._allocate(size)
+                joined = memory.reshape(op.outs[0].shape[0], -1)
+                column = 0
+                for out in op.outs:
+                    self.arrays[out.id] = joined[:, column : column + out.shape[1]]
+                    column += out.shape[1]
+                live.append((max(last_use[out.id] for out in op.outs), memory))
+            for entry in [entry for entry in live if entry[0] == at]:
+                live.remove(entry)
+                free[entry[1].size].append(entry[1])
+
+    def _allocate(self, size: int) -> F32:
+        memory = np.empty(size, np.float32)
+        self.activation_bytes += memory.nbytes
+        return memory

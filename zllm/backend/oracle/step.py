@@ -1,0 +1,72 @@
+"""The step words as the oracle's ops read them: prepared once a round, used by every layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zllm.backend.capability import Group, StepLayout
+
+I32 = NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class Span:
+    """The rows of one sequence in a round, and where the tokens it may see are stored."""
+
+    seq: int
+    rows: slice
+    first_position: int
+    # slots of positions 0 … length-1 per group: a slice where they lie in a run, else indices
+    slots: dict[str, slice | NDArray[np.int64]]
+    length: int
+
+
+@dataclass(slots=True)
+class Step:
+    """One round's words, by name."""
+
+    layout: StepLayout
+    words: I32
+    carry_token: I32
+    groups: tuple[Group, ...]
+    tokens: NDArray[np.int64] = field(init=False)
+    positions: I32 = field(init=False)
+    spans: list[Span] = field(init=False)
+    row_slots: dict[str, I32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.positions = self.of("position")
+        tokens = self.of("token")
+        lanes = self.of("lane")[self.of("seq")]
+        self.tokens = np.where(tokens < 0, self.carry_token[lanes], tokens).astype(np.int64)
+        self.row_slots = {group.name: self.of(f"{group.name}.row_slot") for group in self.groups}
+        first, last, length = self.of("first_row"), self.of("last_row"), self.of("length")
+        self.spans = [
+            Span(
+                seq=seq,
+                rows=slice(int(first[seq]), int(last[seq]) + 1),
+                first_position=int(self.positions[first[seq]]),
+                slots={g.name: self._slots(g, seq, int(length[seq])) for g in self.groups},
+                length=int(length[seq]),
+            )
+            for seq in range(int(self.of("valid_seqs")[0]))
+        ]
+
+    def of(self, name: str) -> I32:
+        offset = self.layout.offset[name]
+        return self.words[offset : offset + self.layout.size[name]]
+
+    def floats(self, name: str) -> NDArray[np.float32]:
+        return self.of(name).view(np.float32)
+
+    def _slots(self, group: Group, seq: int, length: int) -> slice | NDArray[np.int64]:
+        entries = self.layout.table_entries[group.name]
+        pages = self.of(f"{group.name}.table")[seq * entries :][: group.entries(length)]
+        if (np.diff(pages) == 1).all():
+            first = int(pages[0]) * group.page_slots
+            return slice(first, first + length)
+        within = np.arange(group.page_slots)
+        return (pages[:, None].astype(np.int64) * group.page_slots + within).reshape(-1)[:length]

@@ -1,0 +1,66 @@
+"""Prefix reuse: the longest run of tokens that some table has cached already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zllm.kv_cache.paged import PageTable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cached:
+    """Tokens [S] whose keys and values `table` holds."""
+
+    tokens: NDArray[np.int32]
+    table: PageTable
+
+
+class PrefixCache:
+    """Tables of finished sequences, least recently used first; they give way when pages run short."""
+
+    def __init__(self) -> None:
+        self._retained: list[Cached] = []
+
+    def match(self, tokens: Sequence[int], live: Iterable[Cached]) -> tuple[int, PageTable] | None:
+        """The longest common prefix with a retained or live table, or None if there is none."""
+        wanted = np.asarray(tokens, np.int32)
+        best: tuple[int, Cached] | None = None
+        for cached in (*self._retained, *live):
+            length = common_prefix(wanted, cached.tokens)
+            if length and (best is None or length > best[0]):
+                best = length, cached
+        if best is None:
+            return None
+        if best[1] in self._retained:
+            self._retained.remove(best[1])
+            self._retained.append(best[1])
+        return best[0], best[1].table
+
+    def retain(self, tokens: Sequence[int], table: PageTable) -> None:
+        """Keep a finished sequence's table; tables that hold nothing beyond it are released."""
+        new = Cached(np.asarray(tokens[: table.length], np.int32), table)
+        for old in list(self._retained):
+            if common_prefix(old.tokens, new.tokens) == old.tokens.size:
+                self._release(old)
+        self._retained.append(new)
+
+    def evict(self) -> bool:
+        """Release the least recently used table; False if there is none."""
+        if not self._retained:
+            return False
+        self._release(self._retained[0])
+        return True
+
+    def _release(self, cached: Cached) -> None:
+        self._retained.remove(cached)
+        cached.table.close()
+
+
+def common_prefix(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
+    size = min(a.size, b.size)
+    differs = np.flatnonzero(a[:size] != b[:size])
+    return int(differs[0]) if differs.size else size

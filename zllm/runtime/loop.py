@@ -1,0 +1,280 @@
+"""The one engine loop: admits sequences, submits rounds, reads their records. Knows no model and no backend."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zllm.backend.capability import NOT_FINITE, Backend, Group, RecordLayout, Ticket
+from zllm.errors import RequestError
+from zllm.kv_cache.paged import PagePool, PageTable
+from zllm.kv_cache.prefix import Cached, PrefixCache
+from zllm.runtime.decode import decode_pieces
+from zllm.runtime.generation import Drawn, Finish, Generation, Sequence
+from zllm.runtime.plans import PlanPool
+from zllm.runtime.prefill import prefill_pieces
+from zllm.runtime.rounds import Piece, plan_key, step_words
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A submitted round whose records the host has not read."""
+
+    pieces: list[Piece]
+    ticket: Ticket
+    top_logprobs: int
+    # Pieces whose sequence ended while the round was in flight: what they drew is discarded.
+    discarded: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    context: int  # most tokens of one sequence, prompt and answer
+    lanes: int  # most sequences that run at once
+    vocabulary: int
+
+
+class Loop:
+    """`step` is the only place that waits. At most `backend.rounds_in_flight` rounds are unread."""
+
+    def __init__(self, backend: Backend, plans: PlanPool, group: Group, limits: Limits) -> None:
+        self.backend = backend
+        self.plans = plans
+        self.group = group
+        self.limits = limits
+        self.pool = PagePool(group.pages, group.page_slots)
+        self.prefixes = PrefixCache()
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.flights: deque[Flight] = deque()
+        self._free_lanes = list(range(limits.lanes - 1, -1, -1))
+        self._prefilled_last = False
+
+    def add(self, generation: Generation, *, after: Sequence | None = None) -> Sequence:
+        """Queue a generation, to start once the prompt of `after` is cached.
+
+        RequestError if its prompt is empty or leaves no room for an answer.
+        """
+        tokens, context = len(generation.prompt), self.limits.context
+        if not tokens:
+            raise RequestError("the prompt is empty: it must hold at least one token")
+        if tokens >= context:
+            raise RequestError(
+                f"the prompt has {tokens} tokens, which leaves no room in a context of {context}; "
+                "shorten it or raise --context"
+            )
+        sequence = Sequence(generation, after=after)
+        self.waiting.append(sequence)
+        return sequence
+
+    def cancel(self, sequence: Sequence, finish: Finish = "cancelled") -> None:
+        """End a sequence now; a round of it that is in flight is discarded. Nothing if it has ended."""
+        if sequence.finish is None:
+            self._end(sequence, finish)
+
+    @property
+    def idle(self) -> bool:
+        return not (self.waiting or self.running or self.flights)
+
+    async def step(self) -> None:
+        """Submit at most one round, then read rounds until no more than allowed are in flight."""
+        pieces = self._next_pieces()
+        if pieces:
+            self._submit(pieces)
+        allowed = self.backend.rounds_in_flight - 1 if pieces else 0
+        while len(self.flights) > allowed:
+            flight = self.flights.popleft()
+            self._read(flight, await flight.ticket)
+
+    def _next_pieces(self) -> list[Piece]:
+        """Prefill and decode take turns, so that a long prompt does not stop running answers."""
+        self._admit()
+        if not self._prefilled_last:
+            pieces = self._prefill() or self._decode()
+        else:
+            pieces = self._decode() or self._prefill()
+        self._prefilled_last = bool(pieces) and pieces[0].sequence.prefilling
+        return pieces
+
+    def _prefill(self) -> list[Piece]:
+        waiting = [sequence for sequence in self.running if sequence.prefilling]
+        return prefill_pieces(waiting, self.backend.prefill_rows)
+
+    def _decode(self) -> list[Piece]:
+        pieces: list[Piece] = []
+        for piece in decode_pieces(self.running, self.limits.context):
+            if self._room(piece.sequence, 1):
+                pieces.append(piece)
+        return pieces or self._make_room()
+
+    def _room(self, sequence: Sequence, tokens: int) -> bool:
+        """Pages for `tokens` more rows of a running sequence, evicting retained prefixes if needed."""
+        assert sequence.table is not None
+        unread = sequence.fed - sequence.table.length
+        needed = sequence.table.missing(unread + tokens)
+        while needed > self.pool.free:
+            if not self.prefixes.evict():
+                return False
+        sequence.table.begin(unread + tokens)
+        return True
+
+    def _make_room(self) -> list[Piece]:
+        """Nobody could decode for want of pages: the youngest sequence with nothing in flight steps back."""
+        stuck = [s for s in self.running if s.may_decode(self.limits.context) and not s.in_flight]
+        if len(self.running) > 1 and stuck:
+            self._preempt(stuck[-1])
+        elif stuck and not self.flights:
+            self._end(stuck[0], "length")
+        return []
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Give the pages back; the sequence is prefilled again, answer so far included."""
+        self._leave(sequence)
+        sequence.fed, sequence.target = 0, len(sequence.tokens)
+        self.waiting.appendleft(sequence)
+
+    def _admit(self) -> None:
+        """Give waiting sequences a lane and pages, reusing the longest cached prefix."""
+        while self.waiting and self._free_lanes and self.waiting[0].ready:
+            sequence = self.waiting[0]
+            table = self._table(sequence)
+            if table is None:
+                return
+            self.waiting.popleft()
+            sequence.table = table
+            sequence.fed = table.length
+            sequence.lane = self._free_lanes.pop()
+            if not sequence.answered:
+                sequence.cached_tokens = table.length
+            self._write_lane(sequence)
+            self.running.append(sequence)
+
+    def _table(self, sequence: Sequence) -> PageTable | None:
+        """Pages for the whole prefill, or None if it must wait for others to end."""
+        tokens = sequence.tokens
+        match = self.prefixes.match(tokens[:-1], self._live())
+        table = PageTable(self.pool)
+        if match is not None and self.pool.free:
+            length, source = match
+            table, moved_from, moved_to = source.fork(length)
+            if moved_from:
+                self.backend.copy_slots(self.group.name, moved_from, moved_to)
+        while table.missing(len(tokens) - table.length) > self.pool.free:
+            if not self.prefixes.evict():
+                table.close()
+                return self._refuse_or_wait(sequence)
+        table.begin(len(tokens) - table.length)
+        return table
+
+    def _refuse_or_wait(self, sequence: Sequence) -> None:
+        if not self.running and not self.flights:
+            self.waiting.popleft()
+            slots = (self.group.pages - 1) * self.group.page_slots
+            sequence.finish = "error"
+            sequence.error = (
+                f"the sequence has {len(sequence.tokens)} tokens and the cache holds {slots}; "
+                "raise the cache size"
+            )
+
+    def _live(self) -> Iterator[Cached]:
+        for sequence in self.running:
+            if sequence.table is not None and sequence.table.length:
+                tokens = np.asarray(sequence.tokens[: sequence.table.length], np.int32)
+                yield Cached(tokens, sequence.table)
+
+    def _write_lane(self, sequence: Sequence) -> None:
+        generation, vocabulary = sequence.generation, self.limits.vocabulary
+        self.backend.write_lane(
+            sequence.lane,
+            counts=sequence.counts(vocabulary) if generation.penalised else None,
+            bias=sequence.bias(vocabulary) if generation.biased else None,
+        )
+        sequence.unbanned = not sequence.banning
+
+    def _submit(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            self._lift_ban(piece.sequence)
+        key = plan_key(pieces)
+        plan = self.plans.get(key)
+        words = step_words(plan.layout, pieces, self.group, self.limits.lanes)
+        self.flights.append(Flight(pieces, plan.submit(words), key.top_logprobs))
+        for piece in pieces:
+            piece.sequence.fed += piece.count
+            piece.sequence.in_flight += piece.draws
+
+    def _lift_ban(self, sequence: Sequence) -> None:
+        """Once min_tokens are drawn the stop tokens may be drawn again."""
+        if not sequence.unbanned and not sequence.banning:
+            sequence.unbanned = True
+            bias = sequence.bias(self.limits.vocabulary)
+            self.backend.write_lane(sequence.lane, counts=None, bias=bias)
+
+    def _read(self, flight: Flight, answer: object) -> None:
+        records: NDArray[np.int32] = answer.records  # type: ignore[attr-defined]
+        for seq, piece in enumerate(flight.pieces):
+            sequence = piece.sequence
+            sequence.in_flight -= piece.draws
+            if seq in flight.discarded or sequence.table is None:
+                continue
+            sequence.table.commit(piece.count)
+            if piece.draws:
+                self._accept(sequence, records[seq], flight.top_logprobs)
+
+    def _accept(self, sequence: Sequence, record: NDArray[np.int32], top_logprobs: int) -> None:
+        if record[RecordLayout.FLAGS] & NOT_FINITE:
+            sequence.error = (
+                f"the logits after token {len(sequence.tokens)} are not finite: "
+                "the weights hold NaN or infinity, or the model file is damaged"
+            )
+            self._end(sequence, "error")
+            return
+        sequence.accept(_drawn(record, sequence.generation, top_logprobs), self.limits.context)
+        if sequence.finish is not None:
+            self._release(sequence)
+
+    def _end(self, sequence: Sequence, finish: Finish) -> None:
+        sequence.finish = finish
+        if sequence in self.waiting:
+            self.waiting.remove(sequence)
+        elif sequence in self.running:
+            self._release(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
+        """Keep what is cached for reuse; rounds still in flight for the sequence are discarded."""
+        table = sequence.table
+        self._leave(sequence, keep=True)
+        if table is not None and sequence.finish != "error" and table.length:
+            self.prefixes.retain(sequence.tokens, table)
+        elif table is not None:
+            table.close()
+
+    def _leave(self, sequence: Sequence, *, keep: bool = False) -> None:
+        for flight in self.flights:
+            flight.discarded.update(
+                seq for seq, piece in enumerate(flight.pieces) if piece.sequence is sequence
+            )
+        assert sequence.table is not None
+        sequence.table.rollback()
+        if not keep:
+            sequence.table.close()
+        sequence.table = None
+        self.running.remove(sequence)
+        # A discarded round still writes this lane, but before any round of its next owner.
+        self._free_lanes.append(sequence.lane)
+
+
+def _drawn(record: NDArray[np.int32], generation: Generation, top_logprobs: int) -> Drawn:
+    token = int(record[RecordLayout.TOKEN])
+    if generation.top_logprobs < 0:
+        return Drawn(token)
+    floats, top = record.view(np.float32), RecordLayout.TOP
+    pairs = zip(
+        record[top : top + generation.top_logprobs].tolist(),
+        floats[top + top_logprobs :][: generation.top_logprobs].tolist(),
+        strict=True,
+    )
+    return Drawn(token, float(floats[RecordLayout.LOGPROB]), tuple(pairs))

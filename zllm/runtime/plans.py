@@ -1,0 +1,37 @@
+"""The plan pool: recordings compiled once per bucket and replayed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from zllm.backend.capability import Backend, Group, Plan, PlanKey
+from zllm.runtime.recorder import Recorder
+
+KEPT = 32  # plans; the least recently used is dropped
+
+
+class PlanPool:
+    def __init__(
+        self, backend: Backend, decoder: Callable[[Any], None], groups: Sequence[Group]
+    ) -> None:
+        self._backend = backend
+        self._decoder = decoder
+        self._groups = tuple(groups)
+        self._plans: OrderedDict[PlanKey, Plan] = OrderedDict()
+
+    def get(self, key: PlanKey) -> Plan:
+        """The plan of the bucket that holds `key`; decode plans are kept, exact prefill plans are not."""
+        key = self._backend.bucket(key)
+        if key in self._plans:
+            self._plans.move_to_end(key)
+            return self._plans[key]
+        recorder = Recorder(key, self._backend.missing)
+        self._decoder(recorder)
+        plan = self._backend.compile(recorder.finish(self._groups))
+        if key.rows == key.seqs or self._backend.keeps_prefill:
+            self._plans[key] = plan
+            if len(self._plans) > KEPT:
+                self._plans.popitem(last=False)
+        return plan
