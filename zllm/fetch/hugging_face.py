@@ -59,12 +59,15 @@ def _fetch_folder(hub: Any, repository: str) -> Path:
 
 def _library() -> Any:
     try:
-        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.utils
     except ImportError as error:
         raise HubError(f"{PREFIX} models need huggingface_hub: pip install 'zllm[hub]'") from error
     hub: Any = huggingface_hub
     if not sys.stderr.isatty():
         hub.utils.disable_progress_bars()
+        hub.utils.logging.set_verbosity_error()
     return hub
 
 
