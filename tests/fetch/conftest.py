@@ -37,7 +37,7 @@ def local_hub() -> Iterator[LocalHub]:
     handler = type("Handler", (HubHandler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     hub.endpoint = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield hub
     server.shutdown()
