@@ -30,7 +30,7 @@ def write_gguf(
     version: int = 3,
     offsets: Mapping[str, int] | None = None,
 ) -> Path:
-    """Write a GGUF file; `general.alignment` is obeyed, `offsets` overrides where a tensor claims to be.
+    """Write a GGUF file; `general.alignment` is obeyed, `offsets` overrides the claimed ones.
 
     Metadata: str, bool, int (u32, else i32, else u64), float (f32) and lists of one of them.
     """

@@ -70,8 +70,8 @@ class HttpSource:
         """Refuse an answer that is not the very range that was asked for."""
         if response.status != 206:
             raise LoadError(
-                f"{self.name}: status {response.status} to a range request, expected 206; the server"
-                " must support byte ranges"
+                f"{self.name}: status {response.status} to a range request, expected 206; the"
+                " server must support byte ranges"
             )
         found = response.headers.get("Content-Range", "")
         match = _CONTENT_RANGE.fullmatch(found)
