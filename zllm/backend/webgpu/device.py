@@ -1,4 +1,7 @@
-"""What the WebGPU backend asks of a device. Two drivers serve it natively and in the page; a third writes it down."""
+"""What the WebGPU backend asks of a device.
+
+Two drivers serve it natively and in the page; a third writes it down.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ Access = Literal["read", "write"]  # WGSL var<storage, read> or var<storage, rea
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """What was granted. Limits are WebGPU's defaults unless asked for and given, the same natively and in browsers."""
+    """What was granted: WebGPU's default limits, natively as in browsers, but sizes as offered."""
 
     name: str
     software: bool  # lavapipe, SwiftShader: another kernel shape wins
@@ -33,7 +36,7 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A WGSL shader without directives (each driver adds its preamble) and the values of its overrides."""
+    """A WGSL shader without directives (drivers add them) and the values of its overrides."""
 
     name: str
     wgsl: str
@@ -44,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One grid of workgroups. No buffer may be bound both read and write: naga and Chrome refuse it."""
+    """One grid of workgroups. No buffer may be bound both read and write: WebGPU refuses it."""
 
     kernel: Kernel
     buffers: tuple[Buffer, ...]  # one per binding, each whole
@@ -55,12 +58,16 @@ class Program(Protocol):
     """Dispatches prepared once (pipelines, bind groups) and replayed as one pass and one submit."""
 
     def submit(self, step: memoryview, /) -> Awaitable[memoryview]:
-        """Write the step words, run, copy `result` into a ring of readbacks; the answer is its bytes."""
+        """Write the step words, run, copy `result` to a readback; the answer is its bytes.
+
+        The answer comes when the round is done, also where there is no `result`.
+        """
         ...
 
 
 class Device(Protocol):
     info: DeviceInfo
+    held_bytes: int  # all buffers that live, readbacks included
 
     def buffer(self, size_bytes: int, label: str, /) -> Buffer: ...
 
@@ -69,7 +76,7 @@ class Device(Protocol):
         ...
 
     def copy(self, copies: Sequence[tuple[Buffer, int, Buffer, int, int]], /) -> None:
-        """(source, offset, target, offset, size) in bytes, in queue order; source and target differ."""
+        """(source, offset, target, offset, size) in bytes, in queue order; the buffers differ."""
         ...
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int, /) -> bytes:
@@ -77,7 +84,13 @@ class Device(Protocol):
         ...
 
     def program(
-        self, dispatches: Sequence[Dispatch], /, *, step: Buffer | None, result: Buffer | None
+        self,
+        dispatches: Sequence[Dispatch],
+        /,
+        *,
+        step: Buffer | None = None,
+        result: Buffer | None = None,
+        result_bytes: int = 0,
     ) -> Program: ...
 
     def destroy(self, buffer: Buffer, /) -> None: ...

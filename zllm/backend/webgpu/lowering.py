@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from zllm.backend.capability import Cache, PlanKey, StepLayout, Value, Weight
-from zllm.backend.webgpu.device import Buffer, DeviceInfo
+from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A value's place: row r, column c is element offset + r·stride + c of an f32 (or i32) buffer."""
+    """A value's place: row r, column c is element offset + r·stride + c of an f32 or i32 buffer."""
 
     buffer: Buffer
     offset: int  # elements
@@ -22,7 +23,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """A run of rows of a weight in one buffer and one format; large or mixed weights have several."""
+    """Rows of a weight in one buffer and one format; large or mixed weights have several banks."""
 
     buffer: Buffer
     format: str  # "f32", "f16", "bf16", "q4_0", …; as resident, maybe repacked
@@ -30,6 +31,16 @@ class Bank:
     rows: int
     columns: int
     row_words: int  # u32 words from row to row
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentForm:
+    """How rows of a stored format lie on the device: as stored, padded to words, or repacked."""
+
+    format: str  # of the banks
+    row_words: int  # of the banks
+    # (raw, bank): from an upload in the stored format to the bank, same rows and columns.
+    repack: Callable[[Bank, Bank], list[Dispatch]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,173 @@
+"""The WebGPU backend: memory, residency and submission over any `Device` driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zllm.backend.capability import Cache, Group, Op, PlanKey, Recording, Weight
+from zllm.backend.webgpu import launch
+from zllm.backend.webgpu.carry import Carry
+from zllm.backend.webgpu.device import Device
+from zllm.backend.webgpu.lowering import Bank, KvBuffers
+from zllm.backend.webgpu.plan import Compiler, PagedCache, Residents, WebGpuPlan
+from zllm.backend.webgpu.pool import Lease, Pool
+from zllm.backend.webgpu.upload import upload_f32, upload_matrix
+from zllm.errors import BackendError
+from zllm.kv_cache.paged import KvSpec
+from zllm.weight.linear_weight import LinearWeight
+
+MATRIX_USES = frozenset({"embed", "linear", "gated_linear"})
+PREFILL_ROWS = (16, 64, 256, 512)
+# A long submit blocks a software adapter's caller, and on a GPU it may trip the watchdog.
+MOST_PREFILL_ROWS: dict[Literal["software", "hardware"], int] = {"software": 64, "hardware": 512}
+FIRST_CONTEXT, CONTEXT_STEP = 256, 4  # contexts of plans: 256, 1024, 4096, …
+
+
+def open_backend(*, lanes: int, software: bool = True) -> WebGpuBackend:
+    """On the preferred adapter of this machine. BackendError without one, or without wgpu-py.
+
+    software: take a software adapter (lavapipe) too, where there is no other.
+    """
+    from zllm.backend.webgpu.wgpu_device import open_device
+
+    device = open_device()
+    if device.info.software and not software:
+        device.close()
+        raise BackendError(
+            f"the only WebGPU adapter is software ({device.info.name}), slower than the oracle; "
+            "ask for it by --backend webgpu"
+        )
+    return WebGpuBackend(device, lanes=lanes)
+
+
+class WebGpuBackend:
+    """Weights stay packed; nothing is allocated per token.
+
+    lanes: sequences that carry sampling state; lane `lanes` is scratch.
+    """
+
+    name = "webgpu"
+    keeps_prefill = True
+
+    def __init__(self, device: Device, *, lanes: int, rounds_in_flight: int | None = None) -> None:
+        software = device.info.software
+        # A software adapter computes inside submit, so nothing can run ahead.
+        self.rounds_in_flight = rounds_in_flight or (1 if software else 2)
+        self.prefill_rows = MOST_PREFILL_ROWS["software" if software else "hardware"]
+        self.device = device
+        self._pool = Pool(device)
+        self._carry = Carry(device, lanes)
+        self._banks: dict[str, tuple[Bank, ...]] = {}
+        self._caches: dict[str, PagedCache] = {}
+        self._groups: dict[str, Group] = {}
+        self._closed = False
+
+    def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
+        assert parts and len({part.shape[1:] for part in parts}) == 1, name
+        assert name not in self._banks, f"{name} is loaded already"
+        vector = len(parts[0].shape) == 1
+        if vector or not uses <= MATRIX_USES:
+            self._banks[name] = (upload_f32(self.device, name, parts),)
+        else:
+            self._banks[name] = upload_matrix(self.device, name, parts)
+        rows = tuple(part.shape[0] for part in parts)
+        return Weight(name, (sum(rows), *parts[0].shape[1:]), rows)
+
+    def new_cache(self, name: str, spec: KvSpec, /, *, group: Group) -> Cache:
+        slot_bytes = 4 * spec.kv_heads * spec.head_size
+        size = group.pages * group.page_slots * slot_bytes
+        limit = self.device.info.max_binding_bytes
+        if size > limit:
+            slots = limit // slot_bytes // group.page_slots * group.page_slots
+            raise BackendError(
+                f"a cache of {group.pages * group.page_slots} tokens takes {size / 2**20:.0f} MiB "
+                f"a layer, and {self.device.info.name} binds at most {limit / 2**20:.0f} MiB; "
+                f"lower --context so that all sequences together need at most {slots} tokens"
+            )
+        kv = KvBuffers(
+            self.device.buffer(size, f"{name} keys"), self.device.buffer(size, f"{name} values")
+        )
+        self._caches[name] = PagedCache(kv, group.name, group.page_slots, slot_bytes)
+        self._groups[group.name] = group
+        return Cache(name, group.name)
+
+    def copy_slots(self, group: str, source: Sequence[int], target: Sequence[int], /) -> None:
+        runs = list(_runs(source, target))
+        for cache in self._caches.values():
+            if cache.group != group or not runs:
+                continue
+            size = cache.slot_bytes
+            # Copies inside one buffer are not allowed, so they pass through another.
+            scratch = Lease(self._pool).take(size * len(source), "copied slots")
+            for buffer in (cache.kv.k, cache.kv.v):
+                at = 0
+                out, back = [], []
+                for first, to, count in runs:
+                    out.append((buffer, first * size, scratch, at, count * size))
+                    back.append((scratch, at, buffer, to * size, count * size))
+                    at += count * size
+                self.device.copy([*out, *back])
+
+    def write_lane(
+        self, lane: int, /, *, counts: NDArray[np.int32] | None, bias: NDArray[np.float32] | None
+    ) -> None:
+        self._carry.write(lane, counts, bias)
+
+    def bucket(self, key: PlanKey, /) -> PlanKey:
+        seqs = 1 << (key.seqs - 1).bit_length()
+        context = FIRST_CONTEXT
+        while context < key.context:
+            context *= CONTEXT_STEP
+        slots = max(((g.pages - 1) * g.page_slots for g in self._groups.values()), default=context)
+        context = max(min(context, slots), key.context)
+        return replace(key, rows=_row_bucket(key, seqs), seqs=seqs, context=context)
+
+    def missing(self, op: Op, /) -> str | None:
+        return launch.missing(op, self.device.info)
+
+    def compile(self, recording: Recording, /) -> WebGpuPlan:
+        residents = Residents(self.device, self._pool, self._carry, self._banks, self._caches)
+        return Compiler(recording, residents).compile()
+
+    def memory(self) -> Mapping[str, int]:
+        """Bytes of device memory; activations include carried state and readbacks."""
+        weights = sum(bank.buffer.size_bytes for banks in self._banks.values() for bank in banks)
+        caches = sum(c.kv.k.size_bytes + c.kv.v.size_bytes for c in self._caches.values())
+        return {
+            "weights": weights,
+            "caches": caches,
+            "activations": self.device.held_bytes - weights - caches,
+        }
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.device.close()
+            self._banks.clear()
+            self._caches.clear()
+
+
+def _row_bucket(key: PlanKey, seqs: int) -> int:
+    if key.rows == key.seqs:
+        return seqs
+    for rows in PREFILL_ROWS:
+        if rows >= key.rows and rows != seqs:
+            return rows
+    step = PREFILL_ROWS[-1]
+    rows = -(-key.rows // step) * step
+    return rows if rows != seqs else rows + step
+
+
+def _runs(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(from, to, slots) of consecutive slots that move together."""
+    start = 0
+    for i in range(1, len(source) + 1):
+        if i < len(source) and (source[i], target[i]) == (source[i - 1] + 1, target[i - 1] + 1):
+            continue
+        yield source[start], target[start], i - start
+        start = i

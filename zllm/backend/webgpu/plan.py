@@ -1,0 +1,200 @@
+"""From a recording to a program: places values in the pool, lowers every op, replays the result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zllm.backend.capability import (
+    Cache,
+    Op,
+    PlanKey,
+    Recording,
+    RecordLayout,
+    Round,
+    StepLayout,
+    Value,
+    Weight,
+)
+from zllm.backend.webgpu.carry import Carry
+from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo, Dispatch, Program
+from zllm.backend.webgpu.launch import lower
+from zllm.backend.webgpu.lowering import Bank, KvBuffers, View
+from zllm.backend.webgpu.pool import Lease, Pool
+from zllm.errors import BackendError
+
+
+@dataclass(frozen=True, slots=True)
+class PagedCache:
+    """Keys and values of one layer, and how their slots are counted."""
+
+    kv: KvBuffers
+    group: str
+    page_slots: int
+    slot_bytes: int  # of the keys of one slot; the values take as many
+
+
+@dataclass(frozen=True, slots=True)
+class Residents:
+    """What lives as long as the backend, by name."""
+
+    device: Device
+    pool: Pool
+    carry: Carry
+    banks: Mapping[str, tuple[Bank, ...]]
+    caches: Mapping[str, PagedCache]
+
+
+class Compiler:
+    """Lowers one recording; the `Context` of its launchers."""
+
+    def __init__(self, recording: Recording, residents: Residents) -> None:
+        self.key: PlanKey = recording.key
+        self.layout: StepLayout = recording.layout
+        self.info: DeviceInfo = residents.device.info
+        self._ops = recording.ops
+        self._residents = residents
+        self._lease = Lease(residents.pool)
+        self._views: dict[int, View] = {}
+        self._readers = Counter(
+            value.id for op in self._ops for value in op.ins if isinstance(value, Value)
+        )
+        self._living: Counter[Buffer] = Counter()  # values that still need each buffer
+        self._scratch: list[Buffer] = []
+        self._op: Op | None = None
+        self.result_bytes = self._answer_bytes()
+        # The whole round long: written before its first op, copied after its last.
+        self.step: Buffer = self._lease.take(4 * self.layout.words, "the step")
+        self.result: Buffer = self._lease.take(max(self.result_bytes, 4), "the result of a round")
+
+    def _answer_bytes(self) -> int:
+        key = self.key
+        if key.emit == "token":
+            return 4 * key.seqs * RecordLayout(key.top_logprobs).words
+        if key.emit == "logits":
+            (logits,) = (op.ins[0] for op in self._ops if op.name == "logits")
+            assert isinstance(logits, Value)
+            return 4 * logits.shape[0] * logits.shape[1]
+        return 0
+
+    def compile(self) -> WebGpuPlan:
+        dispatches: list[Dispatch] = []
+        for op in self._ops:
+            self._op = op
+            self._place(op.outs)
+            dispatches += lower(op, self)
+            self._retire(op)
+        program = self._residents.device.program(
+            dispatches,
+            step=self.step,
+            result=self.result if self.result_bytes else None,
+            result_bytes=self.result_bytes,
+        )
+        return WebGpuPlan(self.key, self.layout, program, len(dispatches))
+
+    def _place(self, outs: tuple[Value, ...]) -> None:
+        """The results of one op lie side by side in one buffer."""
+        if not outs:
+            return
+        rows = outs[0].shape[0]
+        widths = [int(np.prod(out.shape[1:])) for out in outs]
+        buffer = self._lease.take(4 * rows * sum(widths), f"the result of {self._op_name()}")
+        offset = 0
+        for out, width in zip(outs, widths, strict=True):
+            self._views[out.id] = View(buffer, offset, sum(widths), rows, width)
+            self._living[buffer] += 1
+            offset += width
+
+    def _retire(self, op: Op) -> None:
+        """Free scratch, the inputs read for the last time and the results nobody reads."""
+        for buffer in self._scratch:
+            self._lease.give(buffer)
+        self._scratch.clear()
+        done = [value.id for value in op.ins if isinstance(value, Value)]
+        self._readers.subtract(done)
+        for id in {*done, *(out.id for out in op.outs)}:
+            if self._readers[id] <= 0:
+                self._release(self._views[id].buffer)
+
+    def _release(self, buffer: Buffer) -> None:
+        self._living[buffer] -= 1
+        if not self._living[buffer]:
+            self._lease.give(buffer)
+
+    def _op_name(self) -> str:
+        return self._op.name if self._op else ""
+
+    @property
+    def page_slots(self) -> int:
+        """Of the cache that the op at hand reads."""
+        assert self._op is not None
+        (cache,) = (i for i in self._op.ins if isinstance(i, Cache))
+        return self._residents.caches[cache.name].page_slots
+
+    def view(self, value: Value, /) -> View:
+        return self._views[value.id]
+
+    def banks(self, weight: Weight, /) -> tuple[Bank, ...]:
+        return self._residents.banks[weight.name]
+
+    def kv(self, cache: Cache, /) -> KvBuffers:
+        return self._residents.caches[cache.name].kv
+
+    def carry_token(self) -> Buffer:
+        return self._residents.carry.token
+
+    def carry_counts(self) -> Buffer:
+        return self._residents.carry.counts(self._vocabulary())
+
+    def carry_bias(self) -> Buffer:
+        return self._residents.carry.bias(self._vocabulary())
+
+    def _vocabulary(self) -> int:
+        assert self._op is not None
+        return int(self._op.spec.vocabulary)
+
+    def scratch(self, size_bytes: int, /) -> Buffer:
+        buffer = self._lease.take(size_bytes, f"scratch of {self._op_name()}")
+        self._scratch.append(buffer)
+        return buffer
+
+
+class WebGpuPlan:
+    """A compiled recording. It owns no memory but its program's bind groups."""
+
+    def __init__(self, key: PlanKey, layout: StepLayout, program: Program, dispatches: int) -> None:
+        self.key = key
+        self.layout = layout
+        self.program = program
+        self.dispatches = dispatches
+
+    def submit(self, step: NDArray[np.int32], /) -> WebGpuTicket:
+        if step.dtype != np.int32 or step.shape != (self.layout.words,):
+            raise BackendError(
+                f"step must be int32 [{self.layout.words}], got {step.dtype} {list(step.shape)}"
+            )
+        words = np.ascontiguousarray(step).data.cast("B")
+        return WebGpuTicket(self.key, self.program.submit(words))
+
+
+class WebGpuTicket(Awaitable[Round]):
+    """A submitted round."""
+
+    def __init__(self, key: PlanKey, answer: Awaitable[memoryview]) -> None:
+        self._key = key
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, None, Round]:
+        data = yield from self._answer.__await__()
+        key = self._key
+        if key.emit == "logits":
+            logits = np.frombuffer(data, np.float32).reshape(key.rows, -1)
+            return Round(np.empty((0, 0), np.int32), logits)
+        if key.emit == "none":
+            return Round(np.empty((0, 0), np.int32))
+        return Round(np.frombuffer(data, np.int32).reshape(key.seqs, -1))

@@ -1,0 +1,144 @@
+"""Weights from their source to the device, in chunks: no weight is ever one Python object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from zllm.backend.webgpu.device import Buffer, Device
+from zllm.backend.webgpu.launch import resident
+from zllm.backend.webgpu.lowering import Bank, ResidentForm
+from zllm.errors import BackendError
+from zllm.quant import formats
+from zllm.weight.linear_weight import LinearWeight, format_of
+
+CHUNK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive rows of one part."""
+
+    part: LinearWeight
+    first_row: int
+    rows: int
+
+
+def upload_matrix(device: Device, name: str, parts: Sequence[LinearWeight]) -> tuple[Bank, ...]:
+    """[N, D] parts of any formats, rows joined, as the banks that the kernels read."""
+    columns = parts[0].shape[1]
+    banks: list[Bank] = []
+    first_row = 0
+    for stored, run in groupby(parts, format_of):
+        form = resident(stored, columns, device.info)
+        for runs in _split(list(run), _rows_per_bank(device, name, stored, form, columns)):
+            rows = sum(r.rows for r in runs)
+            bank = _bank(device, name, form.format, first_row, rows, columns, form.row_words)
+            _fill(device, bank, stored, form, runs)
+            banks.append(bank)
+            first_row += rows
+    return tuple(banks)
+
+
+def upload_f32(device: Device, name: str, parts: Sequence[LinearWeight]) -> Bank:
+    """Vectors [N] joined into one row, or one matrix as it is; decoded to f32."""
+    flat = len(parts[0].shape) == 1
+    columns = sum(p.shape[0] for p in parts) if flat else parts[0].shape[1]
+    rows = 1 if flat else sum(p.shape[0] for p in parts)
+    if rows * columns * 4 > device.info.max_binding_bytes:
+        raise BackendError(
+            f"{name} takes {rows * columns * 4 / 2**20:.0f} MiB, and {device.info.name} binds "
+            f"at most {device.info.max_binding_bytes / 2**20:.0f} MiB; lower --context"
+        )
+    bank = _bank(device, name, "f32", 0, rows, columns, columns)
+    at = 0
+    for part in parts:
+        width = part.shape[-1]
+        row_bytes = formats.row_bytes(format_of(part), width)
+        for first, count in _chunks(part.shape[0] if not flat else 1, max(row_bytes, 4 * width)):
+            raw = part.data.read(first * row_bytes, count * row_bytes)
+            values = formats.decode(format_of(part), raw, width)
+            device.write(bank.buffer, at, values.data.cast("B"))
+            at += values.nbytes
+    return bank
+
+
+def _rows_per_bank(device: Device, name: str, stored: str, form: ResidentForm, columns: int) -> int:
+    words = max(form.row_words, _raw_words(stored, columns))
+    rows = device.info.max_binding_bytes // (4 * words)
+    if not rows:
+        raise BackendError(f"{name}: one row of {4 * words} bytes exceeds the binding limit")
+    return rows
+
+
+def _split(parts: Sequence[LinearWeight], rows_per_bank: int) -> Iterator[list[Run]]:
+    """Runs of the joined rows, bank by bank."""
+    runs: list[Run] = []
+    room = rows_per_bank
+    for part in parts:
+        first = 0
+        while first < part.shape[0]:
+            rows = min(room, part.shape[0] - first)
+            runs.append(Run(part, first, rows))
+            first += rows
+            room -= rows
+            if not room:
+                yield runs
+                runs, room = [], rows_per_bank
+    if runs:
+        yield runs
+
+
+def _bank(
+    device: Device, name: str, format: str, first_row: int, rows: int, columns: int, row_words: int
+) -> Bank:
+    buffer = device.buffer(4 * rows * row_words, name)
+    return Bank(buffer, format, first_row, rows, columns, row_words)
+
+
+def _fill(device: Device, bank: Bank, stored: str, form: ResidentForm, runs: Sequence[Run]) -> None:
+    if form.repack is None:
+        _write_rows(device, bank.buffer, stored, bank.columns, runs)
+        return
+    words = _raw_words(stored, bank.columns)
+    raw = _bank(device, f"{bank.buffer.label} raw", stored, 0, bank.rows, bank.columns, words)
+    _write_rows(device, raw.buffer, stored, bank.columns, runs)
+    device.program(form.repack(raw, bank)).submit(memoryview(b""))
+    device.destroy(raw.buffer)
+
+
+def _raw_words(stored: str, columns: int) -> int:
+    return -(-formats.row_bytes(stored, columns) // 4)
+
+
+def _write_rows(
+    device: Device, buffer: Buffer, stored: str, columns: int, runs: Sequence[Run]
+) -> None:
+    """The rows as stored, each padded to whole words."""
+    row_bytes = formats.row_bytes(stored, columns)
+    padded = 4 * _raw_words(stored, columns)
+    at = 0
+    for run in runs:
+        for first, count in _chunks(run.rows, padded):
+            raw = run.part.data.read((run.first_row + first) * row_bytes, count * row_bytes)
+            if padded != row_bytes:
+                raw = _pad_rows(raw, row_bytes, padded)
+            device.write(buffer, at, raw)
+            at += count * padded
+
+
+def _chunks(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """(first row, rows) of at most CHUNK_BYTES each."""
+    step = max(1, CHUNK_BYTES // row_bytes)
+    for first in range(0, rows, step):
+        yield first, min(step, rows - first)
+
+
+def _pad_rows(raw: memoryview, row_bytes: int, padded: int) -> memoryview:
+    rows = np.frombuffer(raw, np.uint8).reshape(-1, row_bytes)
+    out = np.zeros((len(rows), padded), np.uint8)
+    out[:, :row_bytes] = rows
+    return out.data.cast("B")
