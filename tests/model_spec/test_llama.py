@@ -85,6 +85,7 @@ def test_rope_spellings(fields: dict[str, Any], rope: Rope) -> None:
         ({"hidden_size": 50}, "head_dim: missing, and width 50 is no multiple of 6"),
         ({"head_dim": 7}, "head_dim: got 7, expected an even"),
         ({"rms_norm_eps": 0}, "rms_norm_eps: got 0"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps: got 1000"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps: got nan"),
         ({"attention_bias": "yes"}, "attention_bias: got 'yes'"),
         ({"hidden_act": "relu"}, "hidden_act: got 'relu', supported: silu"),

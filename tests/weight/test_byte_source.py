@@ -20,7 +20,7 @@ MAKERS: dict[str, Callable[[Path], ByteSource]] = {
 }
 
 
-@pytest.fixture(params=MAKERS.values(), ids=MAKERS)
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> ByteSource:
     (tmp_path / "data").write_bytes(DATA)
     made: ByteSource = request.param(tmp_path / "data")

@@ -13,9 +13,11 @@ import pytest
 
 from tests.helpers.files import gguf_bytes, gguf_string, gguf_tensor_info, write_gguf
 from zllm.errors import LoadError
+from zllm.quant.formats import FORMATS
 from zllm.weight import gguf
 from zllm.weight.byte_source import BytesSource, FileSource
 from zllm.weight.gguf import open_gguf
+from zllm.weight.gguf_types import TENSOR_TYPES
 from zllm.weight.linear_weight import F32, Quantized
 
 ONE = {"t": ("f32", (4,), np.array([1, 2, 3, 4], "<f4").tobytes())}
@@ -204,6 +206,14 @@ def test_total_of_array_elements_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     parse(gguf_bytes({"a": [1, 2, 3], "b": [4, 5]}, {}))
     with pytest.raises(LoadError, match="metadata 'b': 3 array elements, at most 2"):
         parse(gguf_bytes({"a": [1, 2, 3], "b": [4, 5, 6]}, {}))
+
+
+def test_block_sizes_are_those_of_the_codecs() -> None:
+    both = [kind for kind in TENSOR_TYPES.values() if kind.name in FORMATS]
+    assert {"f32", "q4_1", "q6_k"} <= {kind.name for kind in both}
+    for kind in both:
+        codec = FORMATS[kind.name]
+        assert (kind.block_elements, kind.block_bytes) == (codec.block_elements, codec.block_bytes)
 
 
 def test_types_without_codec_are_listed() -> None:

@@ -94,7 +94,8 @@ def test_rope_divisors(data_dir: Path, tmp_path: Path) -> None:
 def turn(pairs: NDArray[np.float32], position: int) -> NDArray[np.complex64]:
     """Rotary embedding with a pair as a complex number."""
     angles = position * 10000.0 ** -(np.arange(len(pairs)) / len(pairs))
-    return (pairs[:, 0] + 1j * pairs[:, 1]) * np.exp(1j * angles)
+    turned: NDArray[np.complex64] = (pairs[:, 0] + 1j * pairs[:, 1]) * np.exp(1j * angles)
+    return turned
 
 
 def test_permutation_keeps_scores() -> None:

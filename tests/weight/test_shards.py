@@ -67,7 +67,7 @@ def test_case_a03_missing_shard(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "a//b", "./a.safetensors", "C:w.safetensors", "a\0b", "a/", "a\n"]
+    "name", ["", ".", "a//b", "./a.safetensors", "C:w.safetensors", "a\0b", "a/", "a\n", "a/../b"]
 )
 def test_other_bad_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(LoadError, match="not a file name inside"):

@@ -5,7 +5,7 @@ A field that is null counts as missing; without a default, a missing field is an
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +23,7 @@ def size(config: Fields, key: str, default: int | None = None) -> int:
 def positive(config: Fields, key: str, default: float | None = None) -> float:
     """A positive finite number."""
     found = _present(config, key, default)
-    if type(found) not in (int, float) or not 0 < found < math.inf:
+    if type(found) not in (int, float) or not 0 < found <= sys.float_info.max:
         raise ValueError(f"{key}: got {found!r}, expected a positive number")
     return float(found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +67,7 @@ def _number(found: Mapping[str, Any], key: str) -> float | None:
     value = found.get(key)
     if value is None:
         return None
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
+    if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{key}: got {value!r}, expected a number of 0 or more")
     return float(value)
 

@@ -13,6 +13,7 @@ from zllm.weight.json_file import parse_object
 from zllm.weight.linear_weight import LinearWeight, stored
 
 MAX_HEADER_BYTES = 100_000_000  # safetensors, tensor.rs: MAX_HEADER_SIZE
+MAX_DIMS = 32  # ours: products of counts stay small numbers
 
 # safetensors, tensor.rs: Dtype and its bitsize; the name of the codec is the dtype in lower case.
 DTYPE_BITS = {
@@ -120,7 +121,9 @@ def _entry(source: ByteSource, name: str, found: Any) -> _Entry:
 
 
 def _are_counts(found: Any) -> bool:
-    return isinstance(found, list) and all(type(count) is int and count >= 0 for count in found)
+    if not isinstance(found, list) or len(found) > MAX_DIMS:
+        return False
+    return all(type(count) is int and 0 <= count < 1 << 63 for count in found)
 
 
 def _check_cover(source: ByteSource, entries: list[_Entry], room: int) -> None:
