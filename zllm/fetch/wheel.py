@@ -104,6 +104,9 @@ def _pip_command(requirement: str, folder: Path, *, quiet: bool) -> list[str]:
 
 def _reason(stderr: str | None) -> str:
     lines = [line.strip() for line in (stderr or "").splitlines() if line.strip()]
+    # pip's last word is then that no version was found, which is not the cause.
+    if any("connection broken" in line for line in lines):
+        return ": the package index cannot be reached"
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     reason = (errors or lines)[-1:]
     return f": {reason[0]}" if reason else ""
