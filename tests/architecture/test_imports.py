@@ -22,6 +22,17 @@ THIRD_PARTY = {
     "zllm.fetch": {"huggingface_hub", "tqdm"},
     "zllm.bin": {"numpy", "tqdm", "wgpu", "yaml"},
 }
+# What a browser's Python lacks, and what only a command, a device or a server needs.
+NOT_IN_THE_CORE = {
+    "cffi",
+    "http.server",
+    "huggingface_hub",
+    "mmap",
+    "tqdm",
+    "uvicorn",
+    "wgpu",
+    "yaml",
+}
 LOADED = """
 import json, sys
 before = set(sys.modules)
@@ -71,6 +82,12 @@ def test_every_part_imports_only_its_packages(graph: grimp.ImportGraph) -> None:
 def test_import_loads_no_device_and_no_server() -> None:
     loaded = json.loads(fresh_python(LOADED))
     assert [name for name in loaded if not name.startswith("zllm")] == []
+
+
+def test_engine_loads_no_extra_and_no_server() -> None:
+    loaded = set(json.loads(fresh_python(LOADED.replace("import zllm", "import zllm.embedded"))))
+    assert "zllm.runtime.compose" in loaded
+    assert loaded & NOT_IN_THE_CORE == set()
 
 
 def test_import_adds_less_than_a_fifth_of_a_second_to_numpy() -> None:

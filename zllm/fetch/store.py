@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Never
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Never
 
 from zllm.errors import ZllmError
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 CHUNK_BYTES = 1 << 20
 
@@ -51,6 +52,8 @@ def sha256_of(path: Path) -> str:
 
 def progress(what: str, size_bytes: int) -> tqdm[Never]:
     """A progress bar on stderr, where that is a terminal."""
+    from tqdm import tqdm
+
     # disable=None is tqdm's word for "unless it is a terminal"
     bar: tqdm[Never] = tqdm(
         desc=what, total=size_bytes, unit="B", unit_scale=True, leave=False, disable=None
