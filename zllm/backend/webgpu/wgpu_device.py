@@ -172,6 +172,7 @@ class WgpuDevice:
 
     def _allocate(self, size_bytes: int, label: str, usage: int) -> WgpuBuffer:
         assert size_bytes > 0 and size_bytes % 4 == 0, (label, size_bytes)
+        self.check_open()
         with reported(f"{label}: {size_bytes / 2**20:.1f} MiB of device memory"):
             handle = self.handle.create_buffer(size=size_bytes, usage=usage, label=label)
         self.held_bytes += size_bytes
