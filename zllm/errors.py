@@ -1,4 +1,4 @@
-"""Errors that users may see: one clear line each, saying what was wrong, what was expected, how to fix it."""
+"""Errors that users may see: one line each, saying what was wrong, expected, and how to fix it."""
 
 from __future__ import annotations
 
@@ -17,3 +17,7 @@ class RequestError(ZllmError):
 
 class BackendError(ZllmError):
     """A backend is missing, refuses an operation or lost its device."""
+
+
+class GenerationError(ZllmError):
+    """A generation failed on its way: logits were not finite, or the cache is too small."""

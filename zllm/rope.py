@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
 
-SCALINGS = ("default", "linear", "llama3")
-
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
@@ -18,29 +16,29 @@ class RopeSpec:
 
     rotated: int  # r
     theta: float
-    scaling: str = "default"
+    scaling: str = "default"  # default | linear | by_wavelength
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context: int = 0
-    divisors: tuple[float, ...] = ()  # per pair, as GGUF stores llama3 scaling
+    divisors: tuple[float, ...] = ()  # per pair, as GGUF stores it: the frequency is divided
 
 
 def frequencies(spec: RopeSpec) -> F32:
     """Radians per position of each pair: [r/2]. f32, as the peers compute them."""
     exponent = np.arange(0, spec.rotated, 2, dtype=np.float32) / np.float32(spec.rotated)
-    f = (np.float32(1) / np.float32(spec.theta) ** exponent).astype(np.float32)
+    f: F32 = (np.float32(1) / np.float32(spec.theta) ** exponent).astype(np.float32)
     if spec.divisors:
         f = f / np.asarray(spec.divisors, np.float32)
     if spec.scaling == "linear":
         f = f / np.float32(spec.factor)
-    elif spec.scaling == "llama3":
-        f = _llama3(f, spec)
+    elif spec.scaling == "by_wavelength":
+        f = _by_wavelength(f, spec)
     return f
 
 
-def _llama3(f: F32, spec: RopeSpec) -> F32:
-    """Long wavelengths are stretched by `factor`, short ones kept, between them a blend (Llama 3.1)."""
+def _by_wavelength(f: F32, spec: RopeSpec) -> F32:
+    """Long wavelengths are stretched by `factor`, short ones kept, a blend between [2407.21783]."""
     turns = spec.original_context / (2 * np.pi / f.astype(np.float64))
     low, high = spec.low_freq_factor, spec.high_freq_factor
     smooth = np.clip((turns - low) / (high - low), 0, 1)
@@ -57,7 +55,7 @@ def table(spec: RopeSpec, context: int) -> F32:
 
 
 def rotate(x: F32, cos_sin: F32, *, interleaved: bool, out: F32 | None = None) -> F32:
-    """Turn the first r of the last axis by its row's angles: [R, heads, K], [R, r] -> [R, heads, K].
+    """Turn the first r of the last axis by its row's angles: [R, heads, K], [R, r] -> the same.
 
     Pairs are (j, j + r/2), or (2j, 2j+1) if interleaved.
     """

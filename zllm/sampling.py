@@ -1,7 +1,7 @@
 """Drawing the next token: order, thresholds and the Gumbel-max draw that every backend repeats.
 
-Order: repetition penalty, frequency and presence penalties, bias, temperature, top-k, top-p, min-p, draw.
-Every filter is a threshold on the logit, so ties at the edge are kept: no backend has to sort.
+Order: repetition penalty, frequency and presence penalties, bias, temperature, top-k, top-p, min-p,
+draw. Every filter is a threshold on the logit, so ties at the edge are kept: no backend has to sort.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def penalise(logits: F32, counts: NDArray[np.int32], draw: Draw) -> F32:
     repeated = np.where(logits > 0, logits / repetition, logits * repetition)
     out = np.where(seen, repeated, logits)
     out = out - np.float32(draw.frequency) * generated
-    return out - np.float32(draw.presence) * (generated > 0)
+    return np.asarray(out - np.float32(draw.presence) * (generated > 0), np.float32)
 
 
 def threshold(z: F32, draw: Draw) -> np.float32:
@@ -87,7 +87,7 @@ def logprobs(logits: F32) -> F32:
 
 
 def gumbel(draw: Draw, vocabulary: int) -> F32:
-    """Gumbel noise [V] keyed by (seed, position, token): the same on every backend and in every batch.
+    """Gumbel noise [V] keyed by (seed, position, token): the same in every backend and batch.
 
     g = -log(-log1p(-v)) with v uniform in (0, 1): the draw is decided where v is small, and there
     f32 has relative precision; log(u) near u = 1 has none.

@@ -21,29 +21,40 @@ class GqaSpec:
 
 
 def attend(
-    q: F32, k: F32, v: F32, visible: NDArray[np.bool_] | None, spec: GqaSpec, /, *, out: F32 | None = None
+    q: F32,
+    k: F32,
+    v: F32,
+    visible: NDArray[np.bool_] | None,
+    spec: GqaSpec,
+    /,
+    *,
+    out: F32 | None = None,
 ) -> F32:
     """softmax(q·kᵀ·scale) v for one sequence, softmax in f32.
 
     q [T, H, K]; k, v [G, S, K]; visible [T, S] or None (all). A row that sees nothing gives zeros.
     """
-    rows, groups = q.shape[0], spec.heads // spec.kv_heads
+    rows, kv_heads, size = q.shape[0], spec.kv_heads, spec.head_size
+    shared = spec.heads // kv_heads  # query heads per key/value head
+    scaled = (q * np.float32(spec.scale)).reshape(rows, kv_heads, shared, size)
+    by_head = scaled.transpose(1, 0, 2, 3).reshape(kv_heads, rows * shared, size)
+    scores: F32 = np.matmul(by_head, k.transpose(0, 2, 1))  # [G, T·H/G, S]
+    if visible is not None:
+        by_row = scores.reshape(kv_heads, rows, shared, -1)
+        np.copyto(by_row, np.float32(-np.inf), where=~visible[:, None])
+    heads = np.matmul(softmax(scores), v).reshape(kv_heads, rows, shared, size)
     if out is None:
         out = np.empty_like(q)
-    for g in range(spec.kv_heads):
-        heads = slice(g * groups, (g + 1) * groups)
-        query = q[:, heads].reshape(rows * groups, spec.head_size) * np.float32(spec.scale)
-        scores = query @ k[g].T  # [T * H/G, S]
-        if visible is not None:
-            scores.reshape(rows, groups, -1)[~visible[:, None].repeat(groups, 1)] = -np.inf
-        out[:, heads] = (softmax(scores) @ v[g]).reshape(rows, groups, spec.head_size)
+    out.reshape(rows, kv_heads, shared, size)[:] = heads.transpose(1, 0, 2, 3)
     return out
 
 
 def softmax(scores: F32) -> F32:
     """Over the last axis, in place. A row of -inf gives zeros."""
-    peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    np.subtract(scores, np.where(np.isfinite(peak), peak, np.float32(0)), out=scores)
+    peak: F32 = scores.max(axis=-1, keepdims=True)
+    np.maximum(peak, np.finfo(np.float32).min, out=peak)
+    np.subtract(scores, peak, out=scores)
     np.exp(scores, out=scores)
-    total = scores.sum(axis=-1, keepdims=True)
-    return np.divide(scores, np.where(total > 0, total, np.float32(1)), out=scores)
+    total: F32 = scores.sum(axis=-1, keepdims=True)
+    np.maximum(total, np.finfo(np.float32).tiny, out=total)
+    return np.divide(scores, total, out=scores)

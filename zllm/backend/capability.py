@@ -1,11 +1,13 @@
 """What a model may ask of a backend, and what a backend owes to the runtime.
 
-A decoder *records*: it is called once per `PlanKey` with a recorder and returns symbolic `Value`s. Nothing
-here holds memory. The list of `Op`s that it leaves is the single interface below: the oracle runs it with
-NumPy, WebGPU and JavaScript replay it, native plugins receive it as their op list.
+A decoder *records*: it is called once per `PlanKey` with a recorder and returns symbolic `Value`s.
+Nothing here holds memory. The list of `Op`s that it leaves is the single interface below: the
+oracle runs it with NumPy, WebGPU and JavaScript replay it, native plugins receive it as their op
+list.
 
-Axes: R rows of a round (new tokens of all sequences, flat), B sequences of a round, D width, H query heads,
-G key/value heads, K head size, F feed-forward width, N rows of a matrix, V vocabulary.
+Axes: R rows of a round (new tokens of all sequences, flat), B sequences of a round, D width,
+H query heads, G key/value heads, K head size, F feed-forward width, N rows of a matrix,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Caches that share one address table. A slot is one token's place; a page is a run of slots."""
+    """Caches that share an address table. A slot is one token's place; a page a run of slots."""
 
     name: str
     page_slots: int
@@ -89,16 +91,17 @@ class Op:
 
 
 class StepLayout:
-    """Where each int32 word of a round's step buffer lies. Host-written, then immutable until the round is done.
+    """Where each word of a round's step buffer lies. Immutable from submit until the round is done.
 
-    int32 throughout: uint32 cannot index NumPy on wasm32. Floats are stored as their bits. Padding rows have
-    seq 0, position 0 and the scratch slot 0; padding sequences have the scratch lane and length 0.
+    int32 throughout: uint32 cannot index NumPy on wasm32. Floats are stored as their bits. Padding
+    rows have seq 0, position 0 and the scratch slot 0; padding sequences have the scratch lane and
+    length 0.
     """
 
     HEAD = ("valid_rows", "valid_seqs")
     # token -1: read the carried token of the sequence's lane, written by the round before.
     ROW = ("token", "seq", "position")
-    # length: tokens cached once the round is done. draw: absolute position of the token to be drawn.
+    # length: tokens cached once the round is done. draw: position of the token to be drawn.
     SEQ = ("lane", "length", "first_row", "last_row", "flags", "seed_lo", "seed_hi", "draw")
     SEQ_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition", "frequency", "presence")
 
@@ -163,20 +166,18 @@ class Core(Protocol):
         """x·wᵀ (+ bias) (+ residual): [R, D] -> [R, N]."""
         ...
 
-    def project(
-        self, x: Value, w: Weight, /, *, bias: Weight | None = None
-    ) -> tuple[Value, ...]:
+    def project(self, x: Value, w: Weight, /, *, bias: Weight | None = None) -> tuple[Value, ...]:
         """One product with every matrix joined in `w`: [R, D] -> ([R, N0], [R, N1], …)."""
         ...
 
     def gated_linear(
         self, x: Value, gate_up: Weight, activation: str, /, *, bias: Weight | None = None
     ) -> Value:
-        """activation(x·gateᵀ) ⊙ (x·upᵀ): [R, D] -> [R, F]. `gate_up` joins two matrices of F rows."""
+        """activation(x·gateᵀ) ⊙ (x·upᵀ): [R, D] -> [R, F]. `gate_up` joins two of F rows."""
         ...
 
     def emit(self, x: Value, norm: Weight, head: Weight, eps: float, /) -> None:
-        """What the plan key asks for: nothing, a drawn token per sequence, or every row's logits."""
+        """What the plan key asks for: nothing, a token per sequence, or every row's logits."""
         ...
 
 
@@ -190,7 +191,7 @@ class Gqa(Protocol):
         ...
 
     def attend(self, q: Value, cache: Cache, spec: GqaSpec, /) -> Value:
-        """[R, H*K] -> [R, H*K]. Row r sees its own sequence's slots up to its position, its own included."""
+        """[R, H*K] -> [R, H*K]. A row sees its sequence's slots up to its own position."""
         ...
 
 
@@ -217,7 +218,7 @@ class Round:
 
 
 class Ticket(Awaitable[Round], Protocol):
-    """A submitted round. Natively `await` blocks and never yields; in the page it awaits the promise."""
+    """A submitted round. `await` blocks natively and never yields; in the page it yields."""
 
 
 class Plan(Protocol):
@@ -226,7 +227,7 @@ class Plan(Protocol):
     layout: StepLayout
 
     def submit(self, step: NDArray[np.int32], /) -> Ticket:
-        """Run after all rounds submitted before; never waits. `step` [layout.words] may be reused at once."""
+        """Run after all rounds submitted before; never waits. `step` [layout.words] is copied."""
         ...
 
 
@@ -236,10 +237,12 @@ class Backend(Protocol):
     name: str
     rounds_in_flight: int  # 2: one round may run ahead of its answer; 1 where submit blocks
     prefill_rows: int  # most rows of one prefill round: bounds its memory and its time
-    keeps_prefill: bool  # prefill plans are bucketed and worth keeping; False: exact rows, made anew
+    keeps_prefill: (
+        bool  # prefill plans are bucketed and worth keeping; False: exact rows, made anew
+    )
 
     def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
-        """Make `parts` resident, rows joined. `uses`: the ops that will read it (embed, linear, …)."""
+        """Make `parts` resident, rows joined. `uses`: the ops that will read it."""
         ...
 
     def new_cache(self, name: str, spec: KvSpec, /, *, group: Group) -> Cache: ...
@@ -253,16 +256,17 @@ class Backend(Protocol):
     ) -> None:
         """Set a lane's carried sampling state [V], after all submitted rounds.
 
-        counts: 2 × times generated + (1 if seen in the prompt or the answer). bias: added to logits.
+        counts: 2 × times generated + (1 if seen in the prompt or the answer).
+        bias: added to logits.
         """
         ...
 
     def bucket(self, key: PlanKey, /) -> PlanKey:
-        """The smallest plan this backend keeps that holds `key`. Rows equal seqs only if they did before."""
+        """The smallest plan kept here that holds `key`. Rows equal seqs only if they did before."""
         ...
 
     def missing(self, op: Op, /) -> str | None:
-        """None if the op runs here, else the reason; the recorder then tries its default composition."""
+        """None if the op runs here, else the reason: the recorder then tries simpler ops."""
         ...
 
     def compile(self, recording: Recording, /) -> Plan: ...

@@ -1,4 +1,4 @@
-"""Paged key/value cache: which pages a sequence owns. Arithmetic only; the backend owns the memory."""
+"""Paged key/value cache: which pages a sequence owns. Arithmetic only; backends own the memory."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class PagePool:
 class PageTable:
     """The pages of one sequence, and how many of its tokens are cached.
 
-    `begin(n)` makes room for n tokens after `length`, a round writes them, `commit(k)` keeps the first k,
-    `rollback` drops the pages beyond `length`. Rows past `length` are never read.
+    `begin(n)` makes room for n tokens after `length`, a round writes them, `commit(k)` keeps the
+    first k, `rollback` drops the pages beyond `length`. Rows past `length` are never read.
     """
 
     pool: PagePool
@@ -83,7 +83,7 @@ class PageTable:
         return self.pages[page] * self.pool.page_slots + offset
 
     def fork(self, tokens: int) -> tuple[PageTable, list[int], list[int]]:
-        """A table that begins with this one's first `tokens`: full pages shared, the open page copied.
+        """A table with this one's first `tokens`: full pages shared, the open page copied.
 
         Returns it with the slots to copy from and to; the caller has checked that one page is free.
         """

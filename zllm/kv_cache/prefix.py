@@ -20,7 +20,7 @@ class Cached:
 
 
 class PrefixCache:
-    """Tables of finished sequences, least recently used first; they give way when pages run short."""
+    """Tables of finished sequences, least recently used first; evicted when pages run short."""
 
     def __init__(self) -> None:
         self._retained: list[Cached] = []
@@ -48,12 +48,13 @@ class PrefixCache:
                 self._release(old)
         self._retained.append(new)
 
-    def evict(self) -> bool:
-        """Release the least recently used table; False if there is none."""
-        if not self._retained:
-            return False
-        self._release(self._retained[0])
-        return True
+    def evict(self, *, keep: PageTable | None = None) -> bool:
+        """Release the least recently used table but `keep`; False if there is none."""
+        for cached in self._retained:
+            if cached.table is not keep:
+                self._release(cached)
+                return True
+        return False
 
     def _release(self, cached: Cached) -> None:
         self._retained.remove(cached)

@@ -1,4 +1,4 @@
-"""The one generic composition: binds a decoder, its tensors and a backend. Nothing model-specific happens here."""
+"""The one generic composition: binds a decoder, its tensors and a backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ MATRIX_USES = frozenset({"embed", "linear", "gated_linear"})
 VECTOR_USES = frozenset({"rms_norm", "bias"})
 TABLE_USES = frozenset({"rope_append"})
 
-BACKENDS = ("oracle", "webgpu")
+BACKENDS = ("oracle", "webgpu", "auto")
+RESIDENT = ("f32", "packed")  # of the oracle; a device keeps weights packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class ArrayBytes:
         return self.array.nbytes
 
     def read(self, offset_bytes: int = 0, size_bytes: int | None = None, /) -> memoryview:
-        data = memoryview(np.ascontiguousarray(self.array)).cast("B")
+        data = np.ascontiguousarray(self.array).data.cast("B")
         end = self.size_bytes if size_bytes is None else offset_bytes + size_bytes
         return data[offset_bytes:end]
 
@@ -79,16 +80,25 @@ class ModelResources:
 
 
 def create_backend(name: str, *, lanes: int, resident: str = "f32") -> Backend:
-    """`oracle` or `webgpu`. BackendError names what is missing and what to do."""
+    """`oracle`, `webgpu`, or `auto`: WebGPU where there is a GPU, else the oracle.
+
+    BackendError names what is missing and what to do.
+    """
     if name not in BACKENDS:
-        raise BackendError(f"unknown backend {name!r}: use one of {', '.join(BACKENDS)} or auto")
-    if name == "oracle":
-        oracle = import_module("zllm.backend.oracle.backend")
-        return oracle.OracleBackend(lanes=lanes, resident=resident)  # type: ignore[no-any-return]
-    if resident == "f32":
-        resident = "packed"  # a device never expands weights
-    webgpu = import_module("zllm.backend.webgpu.backend")
-    return webgpu.open_backend(lanes=lanes)  # type: ignore[no-any-return]
+        raise BackendError(f"unknown backend {name!r}: use one of {', '.join(BACKENDS)}")
+    if resident not in RESIDENT:
+        raise BackendError(f"unknown resident form {resident!r}: use one of {', '.join(RESIDENT)}")
+    if name != "oracle":
+        from zllm.backend.webgpu.backend import open_backend
+
+        try:
+            return open_backend(lanes=lanes, software=name == "webgpu")
+        except BackendError:
+            if name == "webgpu":
+                raise
+    from zllm.backend.oracle.backend import OracleBackend
+
+    return OracleBackend(lanes=lanes, packed=resident == "packed")
 
 
 def build_loop(

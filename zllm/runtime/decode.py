@@ -1,4 +1,4 @@
-"""Decode rounds: one token of each running sequence, the carried one if the host has not seen it yet."""
+"""Decode rounds: one token of each running sequence, carried if the host has not seen it yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Teacher-forced logits: given tokens are fed in rounds of given lengths, and every row's logits come back."""
+"""Teacher-forced logits: given tokens are fed in rounds of given lengths."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def forced_logits(
 ) -> list[NDArray[np.float32]]:
     """Logits [T, V] of every sequence of `batch`, fed together.
 
-    `split` are the lengths of the prefill, appends and decodes; a sequence shorter than their sum ends
-    earlier. RequestError if a sequence is longer, empty, or beyond the context.
+    `split` are the lengths of the prefill, appends and decodes; a sequence shorter than their sum
+    ends earlier. RequestError if a sequence is longer, empty, or beyond the context.
     """
     for tokens in batch:
         _check(tokens, split, loop.limits.context)
@@ -42,7 +42,7 @@ async def forced_logits(
 async def _feed(
     loop: Loop, sequences: list[Sequence], length: int, rows: list[list[NDArray[np.float32]]]
 ) -> None:
-    """Feed `length` more tokens of each sequence, in rounds of at most the backend's prefill rows."""
+    """Feed `length` more tokens of each, in rounds of at most the backend's prefill rows."""
     ends = [min(sequence.fed + length, len(sequence.tokens)) for sequence in sequences]
     while True:
         room = loop.backend.prefill_rows

@@ -61,7 +61,7 @@ class Drawn:
 class Sequence:
     """The state of one generation. `tokens` are known; `fed` of them were given to rounds.
 
-    A round in flight may have fed one token that the host has not seen: it is carried on the device.
+    A round in flight may have fed one token that the host has not seen: the device carries it.
     """
 
     generation: Generation

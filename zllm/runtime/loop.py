@@ -1,4 +1,4 @@
-"""The one engine loop: admits sequences, submits rounds, reads their records. Knows no model and no backend."""
+"""The one engine loop: admits sequences, submits rounds, reads their records."""
 
 from __future__ import annotations
 
@@ -59,7 +59,13 @@ class Loop:
 
         RequestError if its prompt is empty or leaves no room for an answer.
         """
-        tokens, context = len(generation.prompt), self.limits.context
+        self.check(generation.prompt)
+        sequence = Sequence(generation, after=after)
+        self.waiting.append(sequence)
+        return sequence
+
+    def check(self, prompt: tuple[int, ...]) -> None:
+        tokens, context = len(prompt), self.limits.context
         if not tokens:
             raise RequestError("the prompt is empty: it must hold at least one token")
         if tokens >= context:
@@ -67,12 +73,9 @@ class Loop:
                 f"the prompt has {tokens} tokens, which leaves no room in a context of {context}; "
                 "shorten it or raise --context"
             )
-        sequence = Sequence(generation, after=after)
-        self.waiting.append(sequence)
-        return sequence
 
     def cancel(self, sequence: Sequence, finish: Finish = "cancelled") -> None:
-        """End a sequence now; a round of it that is in flight is discarded. Nothing if it has ended."""
+        """End a sequence now, discarding its round in flight. Nothing if it has ended."""
         if sequence.finish is None:
             self._end(sequence, finish)
 
@@ -112,7 +115,7 @@ class Loop:
         return pieces or self._make_room()
 
     def _room(self, sequence: Sequence, tokens: int) -> bool:
-        """Pages for `tokens` more rows of a running sequence, evicting retained prefixes if needed."""
+        """Pages for `tokens` more rows of a running sequence, evicting prefixes if needed."""
         assert sequence.table is not None
         unread = sequence.fed - sequence.table.length
         needed = sequence.table.missing(unread + tokens)
@@ -123,7 +126,7 @@ class Loop:
         return True
 
     def _make_room(self) -> list[Piece]:
-        """Nobody could decode for want of pages: the youngest sequence with nothing in flight steps back."""
+        """Nobody could decode for want of pages: the youngest with nothing in flight steps back."""
         stuck = [s for s in self.running if s.may_decode(self.limits.context) and not s.in_flight]
         if len(self.running) > 1 and stuck:
             self._preempt(stuck[-1])
@@ -158,15 +161,19 @@ class Loop:
         tokens = sequence.tokens
         match = self.prefixes.match(tokens[:-1], self._live())
         table = PageTable(self.pool)
-        if match is not None and self.pool.free:
+        if match is not None:
             length, source = match
+            while not self.pool.free and self.prefixes.evict(keep=source):
+                pass
+        if match is not None and self.pool.free:
             table, moved_from, moved_to = source.fork(length)
             if moved_from:
                 self.backend.copy_slots(self.group.name, moved_from, moved_to)
         while table.missing(len(tokens) - table.length) > self.pool.free:
             if not self.prefixes.evict():
                 table.close()
-                return self._refuse_or_wait(sequence)
+                self._refuse_or_wait(sequence)
+                return None
         table.begin(len(tokens) - table.length)
         return table
 

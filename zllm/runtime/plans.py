@@ -22,7 +22,7 @@ class PlanPool:
         self._plans: OrderedDict[PlanKey, Plan] = OrderedDict()
 
     def get(self, key: PlanKey) -> Plan:
-        """The plan of the bucket that holds `key`; decode plans are kept, exact prefill plans are not."""
+        """The plan of the bucket that holds `key`; exact prefill plans are not kept."""
         key = self._backend.bucket(key)
         if key in self._plans:
             self._plans.move_to_end(key)

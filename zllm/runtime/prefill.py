@@ -1,4 +1,4 @@
-"""Prefill rounds: New Prefill feeds a prompt in chunks, Append Prefill continues a cached prefix."""
+"""Prefill rounds: New Prefill feeds a prompt in chunks, Append Prefill continues a prefix."""
 
 from __future__ import annotations
 

@@ -62,7 +62,9 @@ class Recorder:
         gate_rows, up_rows = gate_up.parts
         assert gate_rows == up_rows, gate_up
         spec = GatedSpec(activation)
-        fused = Op("gated_linear", (x, gate_up, bias), (self._value((x.shape[0], gate_rows)),), spec)
+        fused = Op(
+            "gated_linear", (x, gate_up, bias), (self._value((x.shape[0], gate_rows)),), spec
+        )
         if self._missing(fused) is None:
             self._ops.append(fused)
             return fused.outs[0]

@@ -17,7 +17,7 @@ CARRIED = -1  # token word: take the one that the round before drew
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`count` tokens of one sequence from position `first` on; `draws` if the last one is followed by a draw."""
+    """`count` tokens of a sequence from position `first` on; `draws`: then draw the next one."""
 
     sequence: Sequence
     first: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,12 @@ from zllm.backend.capability import (
     Weight,
 )
 from zllm.backend.oracle import ops
-from zllm.backend.oracle.plan import OraclePlan
+from zllm.backend.oracle.plan import Arena, OraclePlan
 from zllm.backend.oracle.resident import Dense, Packed, Resident, joined_shape
 from zllm.kv_cache.paged import KvSpec
 from zllm.weight.linear_weight import LinearWeight
 
 F32 = NDArray[np.float32]
-
-ResidentForm = Literal["f32", "packed"]
 
 
 @dataclass(slots=True)
@@ -41,26 +38,26 @@ class Done(Awaitable[Round]):
 
 
 class OracleBackend:
-    """`resident="packed"` keeps weights as the file holds them and decodes them at each use."""
+    """`packed` keeps weights as the file holds them and decodes them at each use."""
 
     name = "oracle"
     rounds_in_flight = 1  # submit runs the round, so nothing is gained by running ahead
     prefill_rows = 512
     keeps_prefill = False
 
-    def __init__(self, *, lanes: int, resident: ResidentForm = "f32") -> None:
-        self.resident = resident
+    def __init__(self, *, lanes: int, packed: bool = False) -> None:
+        self.packed = packed
         self.weights: dict[str, Resident] = {}
         self.caches: dict[str, tuple[F32, F32]] = {}
         self.groups: dict[str, Group] = {}
         self._group_caches: dict[str, list[str]] = {}
         self.carry = ops.Carry(lanes)
-        self._activation_bytes = 0
+        self.arena = Arena()
 
     def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
         shape = joined_shape(parts)
         # Vectors and tables are small and read by elementwise ops: always f32.
-        packed = self.resident == "packed" and uses <= {"linear", "gated_linear", "embed"}
+        packed = self.packed and uses <= {"linear", "gated_linear", "embed"}
         self.weights[name] = Packed(parts) if packed and len(shape) == 2 else Dense(parts)
         return Weight(name, shape, tuple(part.shape[0] for part in parts))
 
@@ -93,15 +90,13 @@ class OracleBackend:
         return None if op.name in ops.LOWER else "the oracle has no reference for it"
 
     def compile(self, recording: Recording, /) -> OraclePlan:
-        plan = OraclePlan(recording, self)
-        self._activation_bytes = max(self._activation_bytes, plan.activation_bytes)
-        return plan
+        return OraclePlan(recording, self)
 
     def memory(self) -> Mapping[str, int]:
         return {
             "weights": sum(weight.size_bytes for weight in self.weights.values()),
             "caches": sum(k.nbytes + v.nbytes for k, v in self.caches.values()),
-            "activations": self._activation_bytes,
+            "activations": self.arena.size_bytes,
         }
 
     def close(self) -> None:

@@ -80,8 +80,7 @@ def _gated_linear(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     x, w = plan.array(_value(op.ins[0])), _weight(op.ins[1], backend)
     out = plan.array(op.outs[0])
     rows, width = out.shape
-    both = np.empty((rows, 2 * width), np.float32)
-    plan.activation_bytes += both.nbytes
+    both = plan.allocate(rows * 2 * width).reshape(rows, 2 * width)
     bias = None if op.ins[2] is None else _weight(op.ins[2], backend).dense()
 
     def run(step: Step) -> None:
@@ -104,6 +103,7 @@ def _rope_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     q, k, v = (plan.array(_value(value)) for value in op.ins[:3])
     cache: Any = op.ins[3]
     keys, values = backend.caches[cache.name]
+    rope_name: str = getattr(op.ins[4], "name", "")
     table = _weight(op.ins[4], backend).dense()
     out = plan.array(op.outs[0])
 
@@ -111,7 +111,7 @@ def _rope_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
         return x.reshape(x.shape[0], -1, spec.head_size)
 
     def run(step: Step) -> None:
-        cos_sin = table[step.positions]  # [R, r]
+        cos_sin = step.cos_sin(rope_name, table)  # [R, r]
         rope.rotate(heads(q), cos_sin, interleaved=spec.interleaved, out=heads(out))
         turned = rope.rotate(heads(k), cos_sin, interleaved=spec.interleaved)  # [R, G, K]
         slots = step.row_slots[cache.group]
@@ -246,8 +246,10 @@ def _joined(op: Op, plan: OraclePlan) -> F32:
     first = plan.array(op.outs[0])
     if len(op.outs) == 1:
         return first
-    base: Any = first.base
-    return np.asarray(base.reshape(first.shape[0], -1))
+    columns = sum(out.shape[1] for out in op.outs)
+    return np.lib.stride_tricks.as_strided(
+        first, (first.shape[0], columns), (columns * first.itemsize, first.itemsize)
+    )
 
 
 def _heads(x: F32, spec: gqa.GqaSpec) -> F32:

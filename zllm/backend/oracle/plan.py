@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import Op, RecordLayout, Recording, Round, Value
+from zllm.backend.capability import Op, Recording, RecordLayout, Round, Value
 from zllm.backend.oracle import ops
 from zllm.backend.oracle.step import Step
 
@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from zllm.backend.oracle.backend import Done, OracleBackend
 
 F32 = NDArray[np.float32]
+
+
+class Arena:
+    """Activation memory of all plans: fresh pages cost more than the arithmetic of a short op."""
+
+    def __init__(self) -> None:
+        self._arrays: list[F32] = []
+
+    def take(self, index: int, size: int) -> F32:
+        if index == len(self._arrays):
+            self._arrays.append(np.empty(size, np.float32))
+        elif self._arrays[index].size < size:
+            self._arrays[index] = np.empty(size, np.float32)  # plans made before keep the old one
+        return self._arrays[index][:size]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays)
 
 
 class OraclePlan:
@@ -29,7 +47,7 @@ class OraclePlan:
         self.records = np.zeros((key.seqs, RecordLayout(key.top_logprobs).words), np.int32)
         self.logits: F32 | None = None
         self.arrays: dict[int, F32] = {}
-        self.activation_bytes = 0
+        self._allocated = 0
         self._place(recording.ops)
         self._runs = [ops.LOWER[op.name](op, self, backend) for op in recording.ops]
 
@@ -43,15 +61,17 @@ class OraclePlan:
         groups = tuple(backend.groups.values())
         words = Step(self.layout, step.copy(), backend.carry.token, groups)
         self.records[:] = 0
-        for run in self._runs:
-            run(words)
+        # Overflow to inf has a meaning (σ(-∞) = 0) or ends in the record's not-finite flag.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for run in self._runs:
+                run(words)
         if self.recording.key.emit == "none":
             return Done(Round(self.records[:0]))
         logits = None if self.logits is None else self.logits.copy()
         return Done(Round(self.records.copy(), logits))
 
     def _place(self, recorded: tuple[Op, ...]) -> None:
-        """Give every value an array [R, N] from a pool; outputs of one product lie side by side."""
+        """Give every value an array [R, N]; outputs of one product lie side by side."""
         last_use: dict[int, int] = {}
         for at, op in enumerate(recorded):
             for value in (*op.ins, *op.outs):
@@ -62,7 +82,7 @@ class OraclePlan:
         for at, op in enumerate(recorded):
             if op.outs:
                 size = sum(out.shape[0] * out.shape[1] for out in op.outs)
-                memory = free[size].pop() if free[size] else self._allocate(size)
+                memory = free[size].pop() if free[size] else self.allocate(size)
                 joined = memory.reshape(op.outs[0].shape[0], -1)
                 column = 0
                 for out in op.outs:
@@ -73,7 +93,7 @@ class OraclePlan:
                 live.remove(entry)
                 free[entry[1].size].append(entry[1])
 
-    def _allocate(self, size: int) -> F32:
-        memory = np.empty(size, np.float32)
-        self.activation_bytes += memory.nbytes
-        return memory
+    def allocate(self, size: int) -> F32:
+        """The plan's next f32 array; plans run one at a time, so they share their memory."""
+        self._allocated += 1
+        return self._backend.arena.take(self._allocated - 1, size)

@@ -1,4 +1,4 @@
-"""Resident weights of the oracle: one f32 array, or the file's own bytes decoded as they are used."""
+"""Resident weights of the oracle: one f32 array, or the file's own bytes decoded at each use."""
 
 from __future__ import annotations
 

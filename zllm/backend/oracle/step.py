@@ -36,6 +36,7 @@ class Step:
     positions: I32 = field(init=False)
     spans: list[Span] = field(init=False)
     row_slots: dict[str, I32] = field(init=False)
+    _angles: dict[str, NDArray[np.float32]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.positions = self.of("position")
@@ -61,6 +62,12 @@ class Step:
 
     def floats(self, name: str) -> NDArray[np.float32]:
         return self.of(name).view(np.float32)
+
+    def cos_sin(self, name: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The rows of a rope table [context, r] at the round's positions: [R, r]."""
+        if name not in self._angles:
+            self._angles[name] = table[self.positions]
+        return self._angles[name]
 
     def _slots(self, group: Group, seq: int, length: int) -> slice | NDArray[np.int64]:
         entries = self.layout.table_entries[group.name]

@@ -93,7 +93,7 @@ def _rope_spec(config: LlamaConfig) -> RopeSpec:
     return RopeSpec(
         rotated=config.head_size,
         theta=rope.theta,
-        scaling=rope.scaling,
+        scaling="by_wavelength" if rope.scaling == "llama3" else rope.scaling,
         factor=rope.factor,
         low_freq_factor=rope.low_freq_factor,
         high_freq_factor=rope.high_freq_factor,
