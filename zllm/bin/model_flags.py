@@ -1,0 +1,111 @@
+"""Flags that every command with a model shares, and the engine they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Never
+
+from tqdm import tqdm
+
+from zllm.errors import LoadError, ZllmError
+from zllm.runtime.compose import BACKENDS, RESIDENT
+from zllm.text.tokenizer import Tokenizer
+from zllm.weight.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from zllm.embedded import Engine
+
+
+def add_model(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """--model: a path, a pulled name, or an `hf:` name."""
+    about = (
+        "a GGUF file, a Hugging Face folder, a name of `zllm pull --list`, or hf:owner/repo/file"
+    )
+    if default is not None:
+        about += f" (default: {default})"
+    parser.add_argument(
+        "--model", metavar="M", default=default, required=default is None, help=about
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser, *, model: str | None = None) -> None:
+    """--model and how to run it: --backend, --context, --resident. `model`: the default."""
+    add_model(parser, default=model)
+    parser.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="auto",
+        help="auto: WebGPU where there is a GPU, else the NumPy oracle (default)",
+    )
+    parser.add_argument(
+        "--context", type=int, metavar="N", help="most tokens of a sequence, prompt and answer"
+    )
+    parser.add_argument(
+        "--resident",
+        choices=RESIDENT,
+        default="f32",
+        help="how the oracle holds weights: f32 (fast), or packed as in the file (small)",
+    )
+
+
+def open_engine(args: argparse.Namespace, **options: Any) -> tuple[Engine, float]:
+    """The engine that the flags ask for and the seconds it took; a progress bar on a terminal."""
+    from zllm.embedded import Engine  # half of a command's start-up; some never need it
+
+    if args.context is not None and args.context < 2:
+        raise ZllmError(f"--context must be at least 2, got {args.context}")
+    start = time.perf_counter()
+    with _progress(f"loading {Path(args.model).name}") as bar:
+
+        def show(loaded: int, total: int) -> None:
+            bar.total = total
+            bar.update(loaded - bar.n)
+
+        settings = {"context": args.context, **options}
+        engine = Engine(
+            model=args.model,
+            backend=args.backend,
+            resident=args.resident,
+            progress=show,
+            **settings,
+        )
+    return engine, time.perf_counter() - start
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """LoadError or TokenizerError if the model comes without one that can be used."""
+    files = checkpoint.tokenizer_files
+    if files is None:
+        return Tokenizer.from_gguf(checkpoint.metadata)
+    if files.tokenizer is None:
+        raise LoadError("the model folder has no tokenizer.json: add the file")
+    return Tokenizer.from_hf(files.tokenizer, files.config)
+
+
+def token_ids(text: str, flag: str) -> list[int]:
+    """Comma- or space-separated ids. ZllmError names the flag and what is no id."""
+    ids = []
+    for word in text.replace(",", " ").split():
+        if not (word.isascii() and word.isdigit()):
+            raise ZllmError(f"{flag}: {word[:40]!r} is no token id; expected numbers as in 1,2,3")
+        ids.append(int(word))
+    if not ids:
+        raise ZllmError(f"{flag} is empty: give at least one token id, as in 1,2,3")
+    return ids
+
+
+def read_bytes(path: str, flag: str) -> bytes:
+    """A whole file; `-` is standard input. ZllmError names the flag."""
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise ZllmError(f"{flag}: cannot read {path}: {error.strerror or error}") from error
+
+
+def _progress(what: str) -> tqdm[Never]:
+    # disable=None is tqdm's word for "unless it is a terminal"
+    bar: tqdm[Never] = tqdm(desc=what, unit="B", unit_scale=True, leave=False, disable=None)
+    return bar
