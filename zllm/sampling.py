@@ -1,7 +1,8 @@
 """Drawing the next token: order, thresholds and the Gumbel-max draw that every backend repeats.
 
-Order: repetition penalty, frequency and presence penalties, bias, temperature, top-k, top-p, min-p,
-draw. Every filter is a threshold on the logit, so ties at the edge are kept: no backend has to sort.
+Order: repetition penalty, frequency and presence penalties, bias, temperature, top-k, top-p,
+min-p, draw. Every filter is a threshold on the logit, so ties at the edge are kept and no backend
+has to sort.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from zllm.text.added_tokens import AddedTokenMatcher
@@ -32,6 +32,7 @@ class Tokenizer:
         self._encoder = parts.encoder
         self._normalizer = parts.normalizer
         self._token_bytes: dict[int, bytes] = {}
+        self._control_matcher = AddedTokenMatcher(token for token in parts.added if token.control)
         self._matchers = {
             special: tuple(
                 AddedTokenMatcher(
@@ -90,6 +91,10 @@ class Tokenizer:
                 else:
                     ids.append(inner)
         return ids
+
+    def split_control_tokens(self, text: str) -> Iterator[tuple[str, int | None]]:
+        """Yield (plain text, None) and (matched text, id) in order; they join to `text`."""
+        return self._control_matcher.split(text)
 
     def encode_prompt(self, text: str | bytes) -> list[int]:
         """Ids of a raw completion prompt: finds control tokens, puts BOS first if wanted, once."""

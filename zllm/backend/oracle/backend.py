@@ -18,8 +18,15 @@ from zllm.backend.capability import (
     Weight,
 )
 from zllm.backend.oracle import ops
+from zllm.backend.oracle.memory import lazy_zeros
 from zllm.backend.oracle.plan import Arena, OraclePlan
-from zllm.backend.oracle.resident import Dense, Packed, Resident, joined_shape
+from zllm.backend.oracle.resident import (
+    PACKED_CHUNK_ELEMENTS,
+    Dense,
+    Packed,
+    Resident,
+    joined_shape,
+)
 from zllm.kv_cache.paged import KvSpec
 from zllm.weight.linear_weight import LinearWeight
 
@@ -52,19 +59,23 @@ class OracleBackend:
         self.groups: dict[str, Group] = {}
         self._group_caches: dict[str, list[str]] = {}
         self.carry = ops.Carry(lanes)
+        self._scratch = np.empty(PACKED_CHUNK_ELEMENTS if packed else 0, np.float32)
         self.arena = Arena()
 
     def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
         shape = joined_shape(parts)
         # Vectors and tables are small and read by elementwise ops: always f32.
         packed = self.packed and uses <= {"linear", "gated_linear", "embed"}
-        self.weights[name] = Packed(parts) if packed and len(shape) == 2 else Dense(parts)
+        if packed and len(shape) == 2:
+            self.weights[name] = Packed(parts, self._scratch)
+        else:
+            self.weights[name] = Dense(parts)
         return Weight(name, shape, tuple(part.shape[0] for part in parts))
 
     def new_cache(self, name: str, spec: KvSpec, /, *, group: Group) -> Cache:
         shape = (spec.kv_heads, group.pages * group.page_slots, spec.head_size)
         # Zeros, not empty: a slot never written must not turn 0 · NaN into NaN.
-        self.caches[name] = (np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+        self.caches[name] = (lazy_zeros(shape), lazy_zeros(shape))
         self.groups[group.name] = group
         self._group_caches.setdefault(group.name, []).append(name)
         return Cache(name, group.name)

@@ -66,14 +66,20 @@ class Dense:
 
 
 class Packed:
-    """The parts' bytes as they are (a view of the mapped file); each use decodes chunks of rows."""
+    """The parts' bytes as they are (a view of the mapped file); each use decodes chunks of rows.
 
-    def __init__(self, parts: Sequence[LinearWeight]) -> None:
+    `scratch` holds one decoded chunk; all weights of a backend share it.
+    """
+
+    def __init__(self, parts: Sequence[LinearWeight], scratch: F32) -> None:
         self.shape = joined_shape(parts)
         self.parts = parts
         self.size_bytes = sum(part.data.size_bytes for part in parts)
         columns = self.shape[1]
-        self.chunk = np.empty((max(1, PACKED_CHUNK_ELEMENTS // columns), columns), np.float32)
+        rows = scratch.size // columns
+        if not rows:  # a row wider than the shared chunk
+            rows, scratch = 1, np.empty(columns, np.float32)
+        self.chunk = scratch[: rows * columns].reshape(rows, columns)
 
     def product(self, x: F32, out: F32, /) -> None:
         first = 0

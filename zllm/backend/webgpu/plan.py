@@ -23,7 +23,7 @@ from zllm.backend.capability import (
 )
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo, Dispatch, Program
-from zllm.backend.webgpu.launch import lower
+from zllm.backend.webgpu.launch import fuse, lower
 from zllm.backend.webgpu.lowering import Bank, KvBuffers, View
 from zllm.backend.webgpu.pool import Lease, Pool
 from zllm.errors import BackendError
@@ -57,7 +57,7 @@ class Compiler:
         self.key: PlanKey = recording.key
         self.layout: StepLayout = recording.layout
         self.info: DeviceInfo = residents.device.info
-        self._ops = recording.ops
+        self._ops = fuse(recording.ops)
         self._residents = residents
         self._lease = Lease(residents.pool)
         self._views: dict[int, View] = {}
