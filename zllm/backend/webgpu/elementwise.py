@@ -1,0 +1,105 @@
+"""Launchers that move or scale rows: embed, rms_norm, gated, last_rows, logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zllm.backend.capability import Op
+from zllm.backend.webgpu.device import Dispatch, Kernel
+from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
+from zllm.backend.webgpu.lowering import Context, View
+from zllm.backend.webgpu.wgsl_format import FORMATS, blocks_of
+from zllm.kernel.wgsl.source import compose
+from zllm.norm import RmsNormSpec
+
+GATED_GRID = 1024  # workgroups of 64; each strides
+
+
+def places(**views: View) -> dict[str, float]:
+    """X_OFFSET and X_STRIDE of each view, named by its keyword."""
+    found: dict[str, float] = {}
+    for name, view in views.items():
+        found[f"{name.upper()}_OFFSET"] = view.offset
+        found[f"{name.upper()}_STRIDE"] = view.stride
+    return found
+
+
+def lower_embed(op: Op, context: Context) -> list[Dispatch]:
+    """One dispatch a bank; each writes the rows whose tokens it holds."""
+    table: Any = op.ins[0]
+    out, at = context.view(op.outs[0]), context.layout.offset
+    dispatches = []
+    for bank in context.banks(table):
+        spec = FORMATS[bank.format]
+        parts = blocks_of(bank.format, bank.columns) * spec.elements // 8
+        values = {
+            "COLUMNS": bank.columns,
+            "BLOCKS": blocks_of(bank.format, bank.columns),
+            "FIRST_ROW": bank.first_row,
+            "ROWS": bank.rows,
+            "TOKENS": out.rows,
+            "TOKEN": at["token"],
+            "SEQ": at["seq"],
+            "LANE": at["lane"],
+        } | places(out=out)
+        wgsl = compose("input_none", *spec.sources, "embed")
+        kernel = Kernel(
+            f"embed_{bank.format}", wgsl, ("read", "read", "read", "write"), constants(values)
+        )
+        buffers = (bank.buffer, context.step, context.carry_token(), out.buffer)
+        grid = strided_grid(ceil_div(out.rows * parts, 32), context.info)
+        dispatches.append(Dispatch(kernel, buffers, grid))
+    return dispatches
+
+
+def lower_rms_norm(op: Op, context: Context) -> list[Dispatch]:
+    x, w = op.ins
+    spec: RmsNormSpec = op.spec
+    view, out = context.view(x), context.view(op.outs[0])  # type: ignore[arg-type]
+    (bank,) = context.banks(w)  # type: ignore[arg-type]
+    info = context.info
+    values: dict[str, float] = {
+        "COLUMNS": view.columns,
+        "ROWS": view.rows,
+        "EPS": spec.eps,
+        "THREADS": max(info.subgroup_size, 4) if info.software else 128,
+    } | places(x=view, out=out)
+    wgsl = compose(reduction(info), "rms_norm")
+    kernel = Kernel("rms_norm", wgsl, ("read", "read", "write"), constants(values))
+    buffers = (view.buffer, bank.buffer, out.buffer)
+    return [Dispatch(kernel, buffers, strided_grid(view.rows, info))]
+
+
+def lower_gated(op: Op, context: Context) -> list[Dispatch]:
+    gate, up = op.ins
+    return [
+        gated_dispatch(context.view(gate), context.view(up), context.view(op.outs[0]))  # type: ignore[arg-type]
+    ]
+
+
+def gated_dispatch(gate: View, up: View, out: View) -> Dispatch:
+    values: dict[str, float] = {"COLUMNS": out.columns, "ROWS": out.rows}
+    values |= places(gate=gate, up=up, out=out)
+    kernel = Kernel("gated", compose("gated"), ("read", "read", "write"), constants(values))
+    grid = (min(GATED_GRID, ceil_div(out.rows * out.columns, 64)), 1, 1)
+    return Dispatch(kernel, (gate.buffer, up.buffer, out.buffer), grid)
+
+
+def lower_last_rows(op: Op, context: Context) -> list[Dispatch]:
+    x, out = context.view(op.ins[0]), context.view(op.outs[0])  # type: ignore[arg-type]
+    return [_copy(x, out, context, index=context.layout.offset["last_row"])]
+
+
+def lower_logits(op: Op, context: Context) -> list[Dispatch]:
+    """All rows to the result buffer, [R, V] without gaps."""
+    x = context.view(op.ins[0])  # type: ignore[arg-type]
+    return [_copy(x, View(context.result, 0, x.columns, x.rows, x.columns), context, index=None)]
+
+
+def _copy(x: View, out: View, context: Context, *, index: int | None) -> Dispatch:
+    """Row r of out is row r of x, or the row that step word `index` + r names."""
+    values: dict[str, float] = {"COLUMNS": out.columns, "ROWS": out.rows} | places(x=x, out=out)
+    values |= {"INDEXED": index is not None, "INDEX": index or 0}
+    kernel = Kernel("copy_rows", compose("copy_rows"), ("read", "read", "write"), constants(values))
+    grid = strided_grid(ceil_div(out.rows * out.columns, 64), context.info)
+    return Dispatch(kernel, (x.buffer, context.step, out.buffer), grid)

@@ -1,0 +1,89 @@
+"""From an op to its dispatches on WebGPU: the table of launchers, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from zllm.backend.capability import Op, Value
+from zllm.backend.webgpu import attention, elementwise, product, sampler, wgsl_format
+from zllm.backend.webgpu.device import DeviceInfo, Dispatch
+from zllm.backend.webgpu.lowering import Context, ResidentForm
+from zllm.backend.webgpu.product import NormGatedSpec
+
+Lower = Callable[[Op, Context], list[Dispatch]]
+Missing = Callable[[Op, DeviceInfo], str | None]
+
+LOWER: dict[str, Lower] = {
+    "embed": elementwise.lower_embed,
+    "rms_norm": elementwise.lower_rms_norm,
+    "linear": product.lower_linear,
+    "norm_linear": product.lower_norm_linear,
+    "gated_linear": product.lower_gated_linear,
+    "norm_gated_linear": product.lower_norm_gated_linear,
+    "gated": elementwise.lower_gated,
+    "rope_append": attention.lower_rope_append,
+    "attend": attention.lower_attend,
+    "last_rows": elementwise.lower_last_rows,
+    "sample": sampler.lower_sample,
+    "logits": elementwise.lower_logits,
+}
+MISSING: dict[str, Missing] = {
+    "rope_append": attention.missing_rope_append,
+    "attend": attention.missing_attend,
+    "sample": sampler.missing_sample,
+}
+
+
+def lower(op: Op, context: Context) -> list[Dispatch]:
+    """The dispatches of an op that `missing` does not refuse."""
+    return LOWER[op.name](op, context)
+
+
+def missing(op: Op, info: DeviceInfo) -> str | None:
+    """None if the op runs on the device, else the reason."""
+    if op.name not in LOWER:
+        return "there is no WGSL kernel for it"
+    activation = getattr(op.spec, "activation", "silu")
+    if activation != "silu":
+        return f"no WGSL for the activation {activation!r}"
+    refuse = MISSING.get(op.name)
+    return None if refuse is None else refuse(op, info)
+
+
+def resident(format: str, columns: int, info: DeviceInfo) -> ResidentForm:
+    """How rows of a stored matrix lie on the device; KeyError if no kernel decodes the format."""
+    return wgsl_format.resident(format, columns)
+
+
+def fuse(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """Fold each rms_norm into the products that read it: (x·w)/rms is linear in x, so a product's own
+    pass over x yields the root mean square as well."""
+    readers: dict[int, list[Op]] = {}
+    for op in ops:
+        for value in op.ins:
+            if isinstance(value, Value):
+                readers.setdefault(value.id, []).append(op)
+    norms = {
+        op.outs[0].id: op
+        for op in ops
+        if op.name == "rms_norm" and all(_foldable(op, r) for r in readers[op.outs[0].id])
+    }
+    kept = (op for op in ops if not (op.outs and op.outs[0].id in norms))
+    return tuple(_fold(norms[op.ins[0].id], op) if _reads(op, norms) else op for op in kept)  # type: ignore[union-attr]
+
+
+def _foldable(norm: Op, reader: Op) -> bool:
+    return reader.name in ("linear", "gated_linear") and norm.outs[0] not in reader.ins[1:]
+
+
+def _reads(op: Op, norms: dict[int, Op]) -> bool:
+    x = op.ins[0] if op.ins else None
+    return op.name in ("linear", "gated_linear") and isinstance(x, Value) and x.id in norms
+
+
+def _fold(norm: Op, op: Op) -> Op:
+    x, w = norm.ins
+    spec = norm.spec
+    if op.name == "gated_linear":
+        spec = NormGatedSpec(norm.spec.eps, op.spec.activation)
+    return Op(f"norm_{op.name}", (x, w, *op.ins[1:]), op.outs, spec)

@@ -1,0 +1,188 @@
+"""Launchers of matrix products: linear, gated_linear, and both with the norm before them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zllm.activation import GatedSpec
+from zllm.backend.capability import Op
+from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
+from zllm.backend.webgpu.elementwise import gated_dispatch
+from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
+from zllm.backend.webgpu.lowering import Bank, Context, View
+from zllm.backend.webgpu.wgsl_format import FORMATS, blocks_of
+from zllm.kernel.wgsl.source import compose
+from zllm.norm import RmsNormSpec
+
+ACCESS: tuple[Access, ...] = ("read", "read", "read", "read", "read", "write")
+
+# Tokens up to which one workgroup for four matrix rows beats tiles; the kernel holds no more.
+ROWS_TOKENS = 8
+ROWS_THREADS = 64
+LANES_TOKENS = 4  # of one thread
+TILE_ROWS, TILE_TOKENS = 64, 32
+
+
+@dataclass(frozen=True, slots=True)
+class NormGatedSpec:
+    """rms_norm, then gated_linear."""
+
+    eps: float
+    activation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """y = x·wᵀ, with what may come before and after it."""
+
+    x: View
+    out: View  # column n is row n of all banks
+    norm: Buffer | None = None
+    eps: float = 0.0
+    bias: Buffer | None = None
+    residual: View | None = None
+    gated: bool = False
+
+
+def lower_linear(op: Op, context: Context) -> list[Dispatch]:
+    x, w, bias, residual = op.ins
+    return _lower_linear(op, context, (x, None, w, bias, residual), 0.0)
+
+
+def lower_norm_linear(op: Op, context: Context) -> list[Dispatch]:
+    spec: RmsNormSpec = op.spec
+    return _lower_linear(op, context, op.ins, spec.eps)
+
+
+def _lower_linear(
+    op: Op, context: Context, operands: tuple[Any, ...], eps: float
+) -> list[Dispatch]:
+    x, norm, w, bias, residual = operands
+    product = Product(
+        x=context.view(x),
+        out=context.view(op.outs[0]),
+        norm=_vector(norm, context),
+        eps=eps,
+        bias=_vector(bias, context),
+        residual=None if residual is None else context.view(residual),
+    )
+    return [dispatch(product, bank, context.info) for bank in context.banks(w)]
+
+
+def lower_gated_linear(op: Op, context: Context) -> list[Dispatch]:
+    x, w, bias = op.ins
+    spec: GatedSpec = op.spec
+    return _lower_gated(op, context, (x, None, w, bias), NormGatedSpec(0.0, spec.activation))
+
+
+def lower_norm_gated_linear(op: Op, context: Context) -> list[Dispatch]:
+    spec: NormGatedSpec = op.spec
+    return _lower_gated(op, context, op.ins, spec)
+
+
+def _lower_gated(
+    op: Op, context: Context, operands: tuple[Any, ...], spec: NormGatedSpec
+) -> list[Dispatch]:
+    """Fused where gates and their partners lie in one bank, else a product and the activation."""
+    x, norm, w, bias = operands
+    out = context.view(op.outs[0])
+    product = Product(
+        x=context.view(x),
+        out=out,
+        norm=_vector(norm, context),
+        eps=spec.eps,
+        bias=_vector(bias, context),
+        gated=True,
+    )
+    banks = context.banks(w)
+    if len(banks) == 1:
+        return [dispatch(product, banks[0], context.info)]
+    width = out.columns
+    both = context.scratch(4 * out.rows * 2 * width)
+    gate = View(both, 0, 2 * width, out.rows, width)
+    up = View(both, width, 2 * width, out.rows, width)
+    plain = Product(
+        product.x,
+        View(both, 0, 2 * width, out.rows, 2 * width),
+        product.norm,
+        spec.eps,
+        product.bias,
+    )
+    parts = [dispatch(plain, bank, context.info) for bank in banks]
+    return [*parts, gated_dispatch(gate, up, out)]
+
+
+def _vector(weight: Any, context: Context) -> Buffer | None:
+    """Vectors are resident as one bank of f32."""
+    if weight is None:
+        return None
+    (bank,) = context.banks(weight)
+    assert bank.format == "f32", weight
+    return bank.buffer
+
+
+def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
+    x, out = product.x, product.out
+    rows = bank.rows // 2 if product.gated else bank.rows
+    residual = product.residual
+    values: dict[str, float] = {
+        "COLUMNS": bank.columns,
+        "X_OFFSET": x.offset,
+        "X_STRIDE": x.stride,
+        "BLOCKS": blocks_of(bank.format, bank.columns),
+        "ROWS": rows,
+        "TOKENS": x.rows,
+        "FIRST_ROW": bank.first_row,
+        "OUT_OFFSET": out.offset,
+        "OUT_STRIDE": out.stride,
+        "HAS_BIAS": product.bias is not None,
+        "HAS_RESIDUAL": residual is not None,
+        "NORM": product.norm is not None,
+        "EPS": product.eps,
+        "GATED": product.gated,
+    }
+    if residual is not None:
+        values |= {"RESIDUAL_OFFSET": residual.offset, "RESIDUAL_STRIDE": residual.stride}
+    shape, sources, more, grid = _shape(rows, x.rows, product.gated, info)
+    wgsl = compose(_input(product, bank), *FORMATS[bank.format].sources, "product", *sources)
+    kernel = Kernel(f"{shape}_{bank.format}", wgsl, ACCESS, constants(values | more))
+    # WGSL has no optional binding: where nothing is read, x stands in.
+    buffers = (
+        bank.buffer,
+        x.buffer,
+        product.norm or x.buffer,
+        product.bias or x.buffer,
+        residual.buffer if residual is not None else x.buffer,
+        out.buffer,
+    )
+    return Dispatch(kernel, buffers, grid)
+
+
+def _input(product: Product, bank: Bank) -> str:
+    x = product.x
+    whole = bank.columns % FORMATS[bank.format].elements == 0 and not (x.offset | x.stride) % 4
+    return "input_vec4" if whole else "input_scalar"
+
+
+def _shape(
+    rows: int, tokens: int, gated: bool, info: DeviceInfo
+) -> tuple[str, tuple[str, ...], dict[str, float], tuple[int, int, int]]:
+    """(name, sources, own constants, grid) of the kernel that suits the device and the sizes."""
+    if info.software:
+        threads = lanes_threads(rows)
+        grid = (ceil_div(rows, (4 if gated else 8) * threads), ceil_div(tokens, LANES_TOKENS), 1)
+        return "product_lanes", ("product_lanes",), {"THREADS": threads}, grid
+    if tokens <= ROWS_TOKENS:
+        groups = ceil_div(rows, 2 if gated else 4)
+        reduce = "reduce_subgroup" if "subgroups" in info.features else "reduce_tree"
+        more: dict[str, float] = {"THREADS": ROWS_THREADS, "GROUPS": groups}
+        return "product_rows", (reduce, "product_rows"), more, strided_grid(groups, info)
+    tiles = ceil_div(rows, TILE_ROWS // 2 if gated else TILE_ROWS)
+    grid = (min(tiles, info.max_grid), ceil_div(tokens, TILE_TOKENS), 1)
+    return "product_tile", ("product_tile",), {"TILES": tiles}, grid
+
+
+def lanes_threads(rows: int) -> int:
+    """Enough workgroups for several cores, yet whole SIMD words. Measured on lavapipe."""
+    return 8 if rows < 4096 else 16

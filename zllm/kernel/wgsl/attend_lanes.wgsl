@@ -1,0 +1,51 @@
+// Software adapters: LANES lanes share a query's positions, four at a time each, without a barrier.
+// Each keeps its own running maximum, total and sum of values; they meet at the end.
+fn attend(unit: u32, lane: u32, lanes: u32) {
+    let row = unit / HEADS;
+    let head = unit % HEADS;
+    if (row >= u32(step[VALID_ROWS])) {
+        return;
+    }
+    let g = head * KV_HEADS / HEADS;
+    let seq = u32(step[SEQ + row]);
+    let last = u32(step[POSITION + row]);
+    let origin = (Q_OFFSET + row * Q_STRIDE) / 4u + head * QUADS;
+    var peak = LOWEST;
+    var total = 0.0;
+    var acc = array<vec4<f32>, 64>();
+    for (var p = 4u * lane; p <= last; p += 4u * lanes) {
+        let e0 = entry(seq, p, g);
+        let e1 = entry(seq, min(p + 1u, last), g);
+        let e2 = entry(seq, min(p + 2u, last), g);
+        let e3 = entry(seq, min(p + 3u, last), g);
+        var scores = vec4<f32>();
+        for (var i = 0u; i < QUADS; i++) {
+            let query = q[origin + i];
+            scores += vec4<f32>(
+                dot(query, keys[e0 + i]), dot(query, keys[e1 + i]),
+                dot(query, keys[e2 + i]), dot(query, keys[e3 + i])
+            );
+        }
+        let seen = (vec4<u32>(p) + vec4<u32>(0u, 1u, 2u, 3u)) <= vec4<u32>(last);
+        scores = select(vec4<f32>(LOWEST), scores * SCALE, seen);
+        let higher = max(max(peak, max(scores.x, scores.y)), max(scores.z, scores.w));
+        let weights = select(vec4<f32>(), exp(scores - higher), seen);
+        let kept = exp(peak - higher);
+        peak = higher;
+        total = total * kept + dot(weights, vec4<f32>(1.0));
+        for (var i = 0u; i < QUADS; i++) {
+            acc[i] = acc[i] * kept + weights.x * values[e0 + i] + weights.y * values[e1 + i]
+                + weights.z * values[e2 + i] + weights.w * values[e3 + i];
+        }
+    }
+    let highest = lanes_max(peak);
+    let kept = exp(peak - highest);
+    let scale = kept / lanes_sum(vec4<f32>(total * kept)).x;
+    let to = (OUT_OFFSET + row * OUT_STRIDE) / 4u + head * QUADS;
+    for (var i = 0u; i < QUADS; i++) {
+        let sum = lanes_sum(acc[i] * scale);
+        if (lane == 0u) {
+            out[to + i] = sum;
+        }
+    }
+}
