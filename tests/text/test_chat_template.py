@@ -290,6 +290,8 @@ HOSTILE = {
     "repetition": "{{ 'a' * 10**12 }}",
     "list": "{{ ([0] * 10**12) | length }}",
     "power": "{{ 9 ** (9 ** 9) }}",
+    "squaring": "{% set n = namespace(i=3) %}{% for i in range(64) %}{% set n.i = n.i * n.i %}"
+    "{% endfor %}",
     "doubling": "{% set n = namespace(s='aa') %}{% for i in range(64) %}{% set n.s = n.s ~ n.s %}"
     "{% endfor %}",
     "adding": "{% set n = namespace(s='aa') %}{% for i in range(64) %}{% set n.s = n.s + n.s %}"

@@ -25,6 +25,7 @@ from jinja2.visitor import NodeTransformer
 
 # Far above real prompts: a million characters are some 250,000 tokens.
 LARGEST_TEXT = 16_000_000
+LARGEST_INTEGER_BITS = 10_000
 LARGEST_STEPS = 2_000_000
 LONGEST_S = 20.0
 
@@ -93,8 +94,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self._spend()
         if operator == "*" and _repeated_size(left, right) > LARGEST_TEXT:
             raise BudgetError(f"a repetition above {LARGEST_TEXT} elements")
-        if operator == "**" and _magnitude(left) * _magnitude(right) > 10_000:
-            raise BudgetError("a power above 10000 digits")
+        if operator == "**" and _power_bits(left, right) > LARGEST_INTEGER_BITS:
+            raise BudgetError(f"a power above {LARGEST_INTEGER_BITS} bits")
         if operator == "%" and isinstance(left, str) and _WIDE_FORMAT.search(left):
             raise BudgetError("a format of more than 6 digits")
         return _small(super().call_binop(context, operator, left, right))
@@ -192,13 +193,16 @@ def _repeated_size(left: Any, right: Any) -> int:
     return _count(left) * right if isinstance(right, int) else 0
 
 
-def _magnitude(value: Any) -> float:
-    return float(value.bit_length()) if isinstance(value, int) else 0.0
+def _power_bits(base: Any, exponent: Any) -> int:
+    integers = isinstance(base, int) and isinstance(exponent, int)
+    return int(base.bit_length() * exponent) if integers else 0
 
 
 def _small(value: Any) -> Any:
     if isinstance(value, str | list | tuple) and len(value) > LARGEST_TEXT:
         raise BudgetError(f"a text or list above {LARGEST_TEXT} elements")
+    if isinstance(value, int) and value.bit_length() > LARGEST_INTEGER_BITS:
+        raise BudgetError(f"an integer above {LARGEST_INTEGER_BITS} bits")
     return value
 
 
