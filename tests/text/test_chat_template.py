@@ -201,6 +201,7 @@ TEMPLATES = {
     "qwen-like": QWEN_LIKE,
     "spaced": "{% for m in messages %}<|im_start|>{{ m.content | trim }}|im_end|>{% endfor %}",
     "completing": "{% for m in messages %}<|im_{{ m.content }}im_start|>{% endfor %}",
+    "trimming": "{% for m in messages %}<|im_{{ m.content | trim }}im_start|>{% endfor %}",
     "adjacent": "{% for m in messages %}{{ m.content }}{{ m.name }}{% endfor %}",
     "json": "{{ messages | tojson }}{{ messages | tojson(ensure_ascii=true) }}{{ tools | tojson }}",
 }
@@ -308,11 +309,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_template_is_refused_soon(source: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(TemplateError, match="chat template"):
         render("\n" + source)
     # Measured below 2 s; the budget of steps is what the nested loops wait for.
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize(

@@ -244,11 +244,11 @@ LIMIT_S = 2.0
 @pytest.mark.parametrize("pre", ["smollm", "llama-bpe", "qwen2"])
 def test_time_is_linear_in_length(pre: str) -> None:
     metadata = {**text_data.smollm2_metadata(), "tokenizer.ggml.pre": pre}
-    started = time.perf_counter()
+    started = time.process_time()
     tokenizer = Tokenizer.from_gguf(metadata)
     # Measured 0.04 s.
-    assert time.perf_counter() - started < 0.25
+    assert time.process_time() - started < 0.25
     for name, text in LONG_TEXTS.items():
-        started = time.perf_counter()
+        started = time.process_time()
         tokenizer.encode(text, special=True)
-        assert time.perf_counter() - started < LIMIT_S, name
+        assert time.process_time() - started < LIMIT_S, name

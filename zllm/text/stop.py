@@ -56,7 +56,7 @@ class StopStrings:
         for index, stop in enumerate(self._stops):
             borders, length = self._borders[index], self._matched[index]
             if length == len(stop):
-                length = borders[length]
+                continue  # a later match of the same string starts later
             while length > 0 and stop[length] != character:
                 length = borders[length]
             if stop[length] == character:

@@ -6,7 +6,6 @@ Text is cut at added tokens, normalized, pre-split, and each piece encoded by th
 from __future__ import annotations
 
 import codecs
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from zllm.text.added_tokens import AddedTokenMatcher
 from zllm.text.byte_pair import spelled_bytes
 from zllm.text.gguf_tokenizer import parts_from_gguf
 from zllm.text.hf_tokenizer import parts_from_hf
+from zllm.text.normalizer import nfc
 from zllm.text.tokenizer_parts import TokenizerParts
 
 
@@ -122,7 +122,7 @@ class Tokenizer:
         return data
 
     def _normalize(self, text: str) -> str:
-        return unicodedata.normalize("NFC", text) if self._normalizer == "NFC" else text
+        return nfc(text) if self._normalizer == "NFC" else text
 
     def _encode_plain(self, text: str, ids: list[int]) -> None:
         encode_piece = self._encoder.encode_piece
