@@ -303,6 +303,7 @@ HOSTILE = {
     "percent-format": "{{ '%999999999999d' % 1 }}",
     "format-filter": "{{ '%999999999999d' | format(1) }}",
     "replacing": "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
+    "lipsum": "{{ lipsum(n=10**12) }}",
     "joining": "{{ range(90000) | join('b' * 10**6) }}",
 }
 
