@@ -8,7 +8,7 @@ from zllm.backend.capability import Op
 from zllm.backend.webgpu.device import Dispatch, Kernel
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Context, View
-from zllm.backend.webgpu.wgsl_format import FORMATS, blocks_of
+from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
 from zllm.norm import RmsNormSpec
 
@@ -31,10 +31,10 @@ def lower_embed(op: Op, context: Context) -> list[Dispatch]:
     dispatches = []
     for bank in context.banks(table):
         spec = FORMATS[bank.format]
-        parts = blocks_of(bank.format, bank.columns) * spec.elements // 8
+        blocks = spec.blocks(bank.columns)
         values = {
             "COLUMNS": bank.columns,
-            "BLOCKS": blocks_of(bank.format, bank.columns),
+            "BLOCKS": blocks,
             "FIRST_ROW": bank.first_row,
             "ROWS": bank.rows,
             "TOKENS": out.rows,
@@ -47,7 +47,7 @@ def lower_embed(op: Op, context: Context) -> list[Dispatch]:
             f"embed_{bank.format}", wgsl, ("read", "read", "read", "write"), constants(values)
         )
         buffers = (bank.buffer, context.step, context.carry_token(), out.buffer)
-        grid = strided_grid(ceil_div(out.rows * parts, 32), context.info)
+        grid = strided_grid(ceil_div(out.rows * blocks * spec.elements // 8, 32), context.info)
         dispatches.append(Dispatch(kernel, buffers, grid))
     return dispatches
 

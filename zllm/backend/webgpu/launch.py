@@ -56,8 +56,10 @@ def resident(format: str, columns: int, info: DeviceInfo) -> ResidentForm:
 
 
 def fuse(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Fold each rms_norm into the products that read it: (x·w)/rms is linear in x, so a product's own
-    pass over x yields the root mean square as well."""
+    """Fold each rms_norm into the products that read it.
+
+    x·w/rms is linear in x, so the product's own pass over x yields the root mean square as well.
+    """
     readers: dict[int, list[Op]] = {}
     for op in ops:
         for value in op.ins:

@@ -9,9 +9,9 @@ from zllm.activation import GatedSpec
 from zllm.backend.capability import Op
 from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import gated_dispatch
-from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
+from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Bank, Context, View
-from zllm.backend.webgpu.wgsl_format import FORMATS, blocks_of
+from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
 from zllm.norm import RmsNormSpec
 
@@ -130,7 +130,7 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
         "COLUMNS": bank.columns,
         "X_OFFSET": x.offset,
         "X_STRIDE": x.stride,
-        "BLOCKS": blocks_of(bank.format, bank.columns),
+        "BLOCKS": FORMATS[bank.format].blocks(bank.columns),
         "ROWS": rows,
         "TOKENS": x.rows,
         "FIRST_ROW": bank.first_row,
@@ -175,9 +175,8 @@ def _shape(
         return "product_lanes", ("product_lanes",), {"THREADS": threads}, grid
     if tokens <= ROWS_TOKENS:
         groups = ceil_div(rows, 2 if gated else 4)
-        reduce = "reduce_subgroup" if "subgroups" in info.features else "reduce_tree"
         more: dict[str, float] = {"THREADS": ROWS_THREADS, "GROUPS": groups}
-        return "product_rows", (reduce, "product_rows"), more, strided_grid(groups, info)
+        return "product_rows", (reduction(info), "product_rows"), more, strided_grid(groups, info)
     tiles = ceil_div(rows, TILE_ROWS // 2 if gated else TILE_ROWS)
     grid = (min(tiles, info.max_grid), ceil_div(tokens, TILE_TOKENS), 1)
     return "product_tile", ("product_tile",), {"TILES": tiles}, grid

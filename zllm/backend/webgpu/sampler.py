@@ -40,7 +40,6 @@ def lower_sample(op: Op, context: Context) -> list[Dispatch]:
 
 
 def _shared(spec: SampleSpec, context: Context, logits: View, candidates: int) -> dict[str, float]:
-    at = context.layout.offset
     return (
         {
             "VOCABULARY": spec.vocabulary,

@@ -1,6 +1,6 @@
 // x beside a block of 32 quantised elements.
 const PARTS: u32 = 4u; // of 8 elements in a block
-const BLOCK_QUADS: u32 = 8u;
+override BLOCKS: u32; // of a row
 
 // z: x times SPREAD, which undoes where in a word the format's integers stand.
 struct Input {

@@ -1,6 +1,6 @@
 // x beside a block of 8 plain floats.
 const PARTS: u32 = 1u; // of 8 elements in a block
-const BLOCK_QUADS: u32 = 2u;
+override BLOCKS: u32; // of a row
 
 struct Input {
     z0: vec4<f32>,

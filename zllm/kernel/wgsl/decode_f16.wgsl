@@ -5,8 +5,16 @@ struct Block {
 
 @group(0) @binding(0) var<storage, read> w: array<Block>;
 
-fn decode(part: u32) -> mat2x4<f32> {
-    return floats(w[part]);
+fn row_start(row: u32) -> u32 {
+    return row * BLOCKS;
+}
+
+fn block_at(start: u32, block: u32) -> Block {
+    return w[start + block];
+}
+
+fn decode(start: u32, part: u32) -> mat2x4<f32> {
+    return floats(w[start + part]);
 }
 
 fn floats(block: Block) -> mat2x4<f32> {

@@ -6,8 +6,17 @@ struct Block {
 
 @group(0) @binding(0) var<storage, read> w: array<Block>;
 
-fn decode(part: u32) -> mat2x4<f32> {
-    return mat2x4<f32>(w[part].a, w[part].b);
+fn row_start(row: u32) -> u32 {
+    return row * BLOCKS;
+}
+
+fn block_at(start: u32, block: u32) -> Block {
+    return w[start + block];
+}
+
+fn decode(start: u32, part: u32) -> mat2x4<f32> {
+    let block = w[start + part];
+    return mat2x4<f32>(block.a, block.b);
 }
 
 fn block_dot(block: Block, x: Input) -> f32 {

@@ -1,27 +1,31 @@
-// Q4_0 (zllm.quant.gguf_legacy) with its f16 d widened to a word, then 32 nibbles: d (q - 8).
+// Q4_0 (zllm.quant.gguf_legacy), repacked: a row is a vec4 of nibbles a block, then an f16 d a block: d (q - 8).
 struct Block {
-    scale: u32,
-    a: u32,
-    b: u32,
-    c: u32,
-    d: u32,
+    nibbles: vec4<u32>,
+    d: f32,
 }
 
-@group(0) @binding(0) var<storage, read> w: array<Block>;
+@group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
 
-fn decode(part: u32) -> mat2x4<f32> {
-    let block = w[part / 4u];
-    let word = vec4<u32>(block.a, block.b, block.c, block.d)[part % 4u];
-    let d = unpack2x16float(block.scale).x;
+fn row_start(row: u32) -> u32 {
+    return row * (BLOCKS + (BLOCKS + 7u) / 8u);
+}
+
+fn d_at(start: u32, block: u32) -> f32 {
+    return unpack2x16float(w[start + BLOCKS + block / 8u][block / 2u % 4u])[block % 2u];
+}
+
+fn block_at(start: u32, block: u32) -> Block {
+    return Block(w[start + block], d_at(start, block));
+}
+
+fn decode(start: u32, part: u32) -> mat2x4<f32> {
+    let word = w[start + part / 4u][part % 4u];
+    let d = d_at(start, part / 4u);
     return mat2x4<f32>(
         d * (bytes(word & 0x0f0f0f0fu) - 8.0), d * (bytes((word >> 4u) & 0x0f0f0f0fu) - 8.0)
     );
 }
 
 fn block_dot(block: Block, x: Input) -> f32 {
-    let q = dot(spread_nibbles(block.a), x.z0) + dot(spread_nibbles(block.b), x.z1)
-        + dot(spread_nibbles(block.c), x.z2) + dot(spread_nibbles(block.d), x.z3)
-        + dot(spread_nibbles(block.a >> 4u), x.z4) + dot(spread_nibbles(block.b >> 4u), x.z5)
-        + dot(spread_nibbles(block.c >> 4u), x.z6) + dot(spread_nibbles(block.d >> 4u), x.z7);
-    return unpack2x16float(block.scale).x * (q - 8.0 * (x.low + x.high));
+    return block.d * (nibbles_dot(block.nibbles, x) - 8.0 * (x.low + x.high));
 }

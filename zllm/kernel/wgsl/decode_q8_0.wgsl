@@ -1,46 +1,40 @@
-// Q8_0 (zllm.quant.gguf_legacy) with its f16 d widened to a word, then 32 signed bytes: d q.
+// Q8_0 (zllm.quant.gguf_legacy), repacked: a row is two vec4s of signed bytes a block, then an f16 d a block: d q.
 struct Block {
-    scale: u32,
-    a: u32,
-    b: u32,
-    c: u32,
-    d: u32,
-    e: u32,
-    f: u32,
-    g: u32,
-    h: u32,
+    low: vec4<u32>,
+    high: vec4<u32>,
+    d: f32,
 }
 
-const SPREAD = vec4<f32>(0x1p-24);
+@group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
 
-@group(0) @binding(0) var<storage, read> w: array<Block>;
-
-fn signed_bytes(word: u32) -> vec4<f32> {
-    return vec4<f32>(spread_signed(word)) * 0x1p-24;
+fn row_start(row: u32) -> u32 {
+    return row * (2u * BLOCKS + (BLOCKS + 7u) / 8u);
 }
 
-// Signed bytes moved to the top of a word, 2^24 too large; SPREAD takes it back.
-fn spread_signed(word: u32) -> vec4<f32> {
-    let w = bitcast<i32>(word);
-    return vec4<f32>(
-        f32(w << 24u), f32((w << 16u) & -0x1000000), f32((w << 8u) & -0x1000000), f32(w & -0x1000000)
-    );
+fn d_at(start: u32, block: u32) -> f32 {
+    return unpack2x16float(w[start + 2u * BLOCKS + block / 8u][block / 2u % 4u])[block % 2u];
 }
 
-fn decode(part: u32) -> mat2x4<f32> {
-    let block = w[part / 4u];
-    let k = part % 4u;
-    let d = unpack2x16float(block.scale).x;
+fn block_at(start: u32, block: u32) -> Block {
+    return Block(w[start + 2u * block], w[start + 2u * block + 1u], d_at(start, block));
+}
+
+fn decode(start: u32, part: u32) -> mat2x4<f32> {
+    let at = start + part / 4u * 2u;
+    let d = d_at(start, part / 4u);
     return mat2x4<f32>(
-        d * signed_bytes(vec4<u32>(block.a, block.b, block.c, block.d)[k]),
-        d * signed_bytes(vec4<u32>(block.e, block.f, block.g, block.h)[k])
+        d * (bytes(w[at][part % 4u] ^ 0x80808080u) - 128.0),
+        d * (bytes(w[at + 1u][part % 4u] ^ 0x80808080u) - 128.0)
     );
 }
 
+// With 128 added the bytes are unsigned, and a mask unpacks them.
 fn block_dot(block: Block, x: Input) -> f32 {
-    let q = dot(spread_signed(block.a), x.z0) + dot(spread_signed(block.b), x.z1)
-        + dot(spread_signed(block.c), x.z2) + dot(spread_signed(block.d), x.z3)
-        + dot(spread_signed(block.e), x.z4) + dot(spread_signed(block.f), x.z5)
-        + dot(spread_signed(block.g), x.z6) + dot(spread_signed(block.h), x.z7);
-    return unpack2x16float(block.scale).x * q;
+    let low = block.low ^ vec4<u32>(0x80808080u);
+    let high = block.high ^ vec4<u32>(0x80808080u);
+    let q = dot(spread_bytes(low.x), x.z0) + dot(spread_bytes(low.y), x.z1)
+        + dot(spread_bytes(low.z), x.z2) + dot(spread_bytes(low.w), x.z3)
+        + dot(spread_bytes(high.x), x.z4) + dot(spread_bytes(high.y), x.z5)
+        + dot(spread_bytes(high.z), x.z6) + dot(spread_bytes(high.w), x.z7);
+    return block.d * (q - 128.0 * (x.low + x.high));
 }

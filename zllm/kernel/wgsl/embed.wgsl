@@ -4,7 +4,6 @@
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
 
 override COLUMNS: u32;
-override BLOCKS: u32;
 override FIRST_ROW: u32; // of the bank in the table
 override ROWS: u32; // of the bank
 override TOKENS: u32;
@@ -27,7 +26,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         }
         let row = u32(token) - FIRST_ROW;
         if (row < ROWS) {
-            let v = decode(row * parts + p);
+            let v = decode(row_start(row), p);
             let quads = part_quads(p);
             store(t, quads.x, v[0]);
             store(t, quads.y, v[1]);

@@ -3,7 +3,6 @@
 @group(0) @binding(4) var<storage, read> residual: array<f32>;
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
 
-override BLOCKS: u32; // of a matrix row
 override ROWS: u32; // results per token: rows of the bank, or half of them if GATED
 override TOKENS: u32; // rows of x
 override FIRST_ROW: u32 = 0u; // column of `out` where row 0 of the bank goes

@@ -42,14 +42,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             x3 = input(t3, b);
         }
         squares += vec4<f32>(x0.squares, x1.squares, x2.squares, x3.squares);
-        a0 += dots(w[r0 + b], x0, x1, x2, x3);
-        a1 += dots(w[r1 + b], x0, x1, x2, x3);
-        a2 += dots(w[r2 + b], x0, x1, x2, x3);
-        a3 += dots(w[r3 + b], x0, x1, x2, x3);
-        a4 += dots(w[r4 + b], x0, x1, x2, x3);
-        a5 += dots(w[r5 + b], x0, x1, x2, x3);
-        a6 += dots(w[r6 + b], x0, x1, x2, x3);
-        a7 += dots(w[r7 + b], x0, x1, x2, x3);
+        a0 += dots(block_at(r0, b), x0, x1, x2, x3);
+        a1 += dots(block_at(r1, b), x0, x1, x2, x3);
+        a2 += dots(block_at(r2, b), x0, x1, x2, x3);
+        a3 += dots(block_at(r3, b), x0, x1, x2, x3);
+        a4 += dots(block_at(r4, b), x0, x1, x2, x3);
+        a5 += dots(block_at(r5, b), x0, x1, x2, x3);
+        a6 += dots(block_at(r6, b), x0, x1, x2, x3);
+        a7 += dots(block_at(r7, b), x0, x1, x2, x3);
     }
     for (var i = 0u; i < min(4u, TOKENS); i++) {
         let token = t + i;
@@ -62,12 +62,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
 }
 
-// First block of the thread's matrix row i; beyond the end, of the last one.
+// Where the thread's matrix row i begins; beyond the end, the last one.
 fn start(row: u32, i: u32) -> u32 {
     if (GATED) {
-        return BLOCKS * (min(row + i % 4u, ROWS - 1u) + ROWS * (i / 4u));
+        return row_start(min(row + i % 4u, ROWS - 1u) + ROWS * (i / 4u));
     }
-    return BLOCKS * min(row + i, ROWS - 1u);
+    return row_start(min(row + i, ROWS - 1u));
 }
 
 fn dots(block: Block, x0: Input, x1: Input, x2: Input, x3: Input) -> vec4<f32> {

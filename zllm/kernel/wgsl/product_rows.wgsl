@@ -10,18 +10,18 @@ fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
 
 fn product_group(row: u32, lane: u32, size: u32) {
     let parts = BLOCKS * PARTS;
-    let r0 = parts * matrix_row(row, 0u);
-    let r1 = parts * matrix_row(row, 1u);
-    let r2 = parts * matrix_row(row, 2u);
-    let r3 = parts * matrix_row(row, 3u);
+    let r0 = row_start(matrix_row(row, 0u));
+    let r1 = row_start(matrix_row(row, 1u));
+    let r2 = row_start(matrix_row(row, 2u));
+    let r3 = row_start(matrix_row(row, 3u));
     var acc = array<vec4<f32>, 8>(); // one component a row
     var squares = array<f32, 8>();
     for (var p = lane; p < parts; p += THREADS) {
         let quads = part_quads(p);
-        let w0 = decode(r0 + p);
-        let w1 = decode(r1 + p);
-        let w2 = decode(r2 + p);
-        let w3 = decode(r3 + p);
+        let w0 = decode(r0, p);
+        let w1 = decode(r1, p);
+        let w2 = decode(r2, p);
+        let w3 = decode(r3, p);
         for (var t = 0u; t < TOKENS; t++) {
             var a = x4(t, quads.x);
             var b = x4(t, quads.y);

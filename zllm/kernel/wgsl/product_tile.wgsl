@@ -61,7 +61,7 @@ fn load_weights(row: u32, first: u32, parts: u32, lane: u32) {
         let p = first + i % TILE_PARTS;
         var v = mat2x4<f32>();
         if (p < parts) {
-            v = decode(matrix_row(row, r) * parts + p);
+            v = decode(row_start(matrix_row(row, r)), p);
         }
         let to = r * ROW_QUADS + 2u * (i % TILE_PARTS);
         weights[to] = v[0];
