@@ -193,6 +193,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "script": ({"pre_tokenizer": text_data.split_then_byte_level(r"\p{Han}+")}, "Han"),
     "group": ({"pre_tokenizer": text_data.split_then_byte_level("(a)")}, "group"),
     "post-processor": ({"post_processor": {"type": "BertProcessing"}}, "BertProcessing"),
+    "damaged-added-token": ({"added_tokens": [{"content": "x"}]}, "damaged.*'id'"),
+    "damaged-merges": ({"model": {"vocab": {"a": 0}, "merges": [1]}}, "damaged"),
     "appended-token": (
         {"post_processor": {**TEMPLATE_PROCESSING, "single": TEMPLATE_PROCESSING["single"][::-1]}},
         "TemplateProcessing",
@@ -216,6 +218,7 @@ def test_unsupported_component_is_refused_by_name(change: dict[str, Any], named:
         ("tokens", None, "tokens is missing"),
         ("token_type", [1], "token_type"),
         ("merges", ["q zz"], "q zz"),
+        ("merges", [1], "damaged"),
         ("eos_token_id", 49152, "eos_token_id"),
     ],
 )

@@ -6,11 +6,12 @@ Text is cut at added tokens, normalized, pre-split, and each piece encoded by th
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from zllm.text.added_tokens import AddedTokenMatcher
 from zllm.text.byte_pair import spelled_bytes
+from zllm.text.errors import TokenizerError
 from zllm.text.gguf_tokenizer import parts_from_gguf
 from zllm.text.hf_tokenizer import parts_from_hf
 from zllm.text.normalizer import nfc
@@ -51,7 +52,7 @@ class Tokenizer:
 
         Raises TokenizerError naming the key that is missing, damaged or not supported.
         """
-        return cls(parts_from_gguf(metadata))
+        return cls(_undamaged("tokenizer.ggml metadata", lambda: parts_from_gguf(metadata)))
 
     @classmethod
     def from_hf(
@@ -61,7 +62,8 @@ class Tokenizer:
 
         Raises TokenizerError naming the component that is missing, damaged or not supported.
         """
-        return cls(parts_from_hf(tokenizer_json, tokenizer_config or {}))
+        config = tokenizer_config or {}
+        return cls(_undamaged("tokenizer.json", lambda: parts_from_hf(tokenizer_json, config)))
 
     @property
     def vocabulary(self) -> int:
@@ -128,6 +130,14 @@ class Tokenizer:
         encode_piece = self._encoder.encode_piece
         for piece in self._pre_tokenizer.cut(text):
             ids.extend(encode_piece(piece))
+
+
+def _undamaged(what: str, read: Callable[[], TokenizerParts]) -> TokenizerParts:
+    """A value of the wrong shape inside a file is the file's fault, wherever it is met."""
+    try:
+        return read()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TokenizerError(f"{what} is damaged: {type(error).__name__}: {error}") from error
 
 
 def valid_text(text: str | bytes) -> str:
