@@ -1,0 +1,95 @@
+"""Timed requests through the engine itself: its prefill, and its decode rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zllm.embedded import Engine
+
+GREEDY = {"temperature": 0, "ignore_eos": True, "repetition_penalty": 1, "return_token_ids": True}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRun:
+    tokens: int
+    seconds: float  # until the first token of the answer is there
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRun:
+    tokens: int  # of all sequences, after the first of each
+    seconds: float
+    first_s: float  # from the request to the first token of every sequence
+    host_s: float  # CPU time of the engine's thread
+    sequences: int
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+    @property
+    def host_ms_per_round(self) -> float:
+        return 1000 * self.host_s * self.sequences / self.tokens
+
+
+class Prompts:
+    """Seeded random ids; no prompt begins like one before it, so no cached prefix is reused."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
+        self._random = np.random.default_rng(0)
+        self._given = 0
+
+    def take(self, tokens: int) -> list[int]:
+        ids: list[int] = self._random.integers(self._vocabulary, size=tokens).tolist()
+        ids[0] = self._given % self._vocabulary
+        self._given += 1
+        return ids
+
+
+def prefill(engine: Engine, prompt: list[int]) -> PrefillRun:
+    start = time.perf_counter()
+    answer = engine.generate({"tokens": prompt, "max_tokens": 1, **GREEDY})
+    seconds = time.perf_counter() - start
+    assert answer["usage"]["completion_tokens"] == 1
+    return PrefillRun(len(prompt), seconds)
+
+
+def decode(engine: Engine, prompts: list[list[int]], new_tokens: int) -> DecodeRun:
+    """All prompts at once; timed from where each sequence has its first token."""
+    start = time.perf_counter()
+    streams = [
+        engine.stream({"tokens": prompt, "max_tokens": new_tokens, **GREEDY}) for prompt in prompts
+    ]
+    before = sum(_count(next(stream)) for stream in streams)
+    first, host_first = time.perf_counter(), time.thread_time()
+    after = _drain(streams)
+    last, host_last = time.perf_counter(), time.thread_time()
+    assert before + after == new_tokens * len(prompts), (before, after)
+    return DecodeRun(after, last - first, first - start, host_last - host_first, len(prompts))
+
+
+def _drain(streams: list[Iterator[dict[str, Any]]]) -> int:
+    """Take the streams' chunks in turn: whoever needs a round runs it for all."""
+    tokens = 0
+    while streams:
+        for stream in list(streams):
+            chunk = next(stream, None)
+            if chunk is None:
+                streams.remove(stream)
+            else:
+                tokens += _count(chunk)
+    return tokens
+
+
+def _count(chunk: dict[str, Any]) -> int:
+    return sum(len(choice["token_ids"]) for choice in chunk["choices"])
