@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -53,12 +54,31 @@ def backend(device: WgpuDevice) -> WebGpuBackend:
     return WebGpuBackend(device, lanes=LANES)
 
 
+# Kernel shapes are chosen by what the device says of itself, so every shape runs on any adapter.
+KINDS: dict[str, dict[str, Any]] = {
+    "software": {"software": True},
+    "hardware": {"software": False},
+    "bare": {"software": False, "features": frozenset(), "subgroup_size": 0},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module", params=["llama", "llama_rope3"])
-def model(request: pytest.FixtureRequest) -> Iterator[tuple[Loop, dict[str, NDArray[Any]]]]:
-    from zllm.backend.webgpu.backend import open_backend
+def model(
+    request: pytest.FixtureRequest, kind: str
+) -> Iterator[tuple[Loop, dict[str, NDArray[Any]]]]:
+    from zllm.backend.webgpu.backend import WebGpuBackend
+    from zllm.backend.webgpu.wgpu_device import open_device
 
     folder = Path(__file__).parents[1] / "data" / "golden" / request.param
-    backend = open_backend(lanes=LANES)
+    device = open_device()
+    device.info = replace(device.info, **KINDS[kind])
+    backend = WebGpuBackend(device, lanes=LANES)
     with closing(open_checkpoint(folder)) as checkpoint:
         loop = build_loop(
             checkpoint.architecture,

@@ -57,9 +57,13 @@ class Context(Protocol):
     info: DeviceInfo
     key: PlanKey
     layout: StepLayout
-    page_slots: int
     step: Buffer  # StepLayout words
     result: Buffer  # records, or logits for emit "logits"
+
+    @property
+    def page_slots(self) -> int:
+        """Of the cache that the op at hand reads."""
+        ...
 
     def view(self, value: Value, /) -> View: ...
 
