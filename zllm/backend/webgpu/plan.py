@@ -57,7 +57,7 @@ class Compiler:
         self.key: PlanKey = recording.key
         self.layout: StepLayout = recording.layout
         self.info: DeviceInfo = residents.device.info
-        self._ops = fuse(recording.ops)
+        self._ops = fuse(recording.ops, self.info)
         self._residents = residents
         self._lease = Lease(residents.pool)
         self._views: dict[int, View] = {}
