@@ -91,7 +91,7 @@ def test_keys_tell_apart_seed_words_positions_and_choices() -> None:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_draws_follow_the_distribution(temperature: float) -> None:
-    """χ² of 20 000 draws, 7 degrees of freedom: above 24.3 once in a thousand; the seed is fixed."""
+    """χ² of 20 000 draws with 7 degrees of freedom exceeds 24.3 once in a thousand seeds."""
     logits = np.log(np.array([0.3, 0.2, 0.15, 0.12, 0.1, 0.08, 0.03, 0.02], np.float32))
     weights = np.exp(logits.astype(np.float64) / temperature)
     expected = 20_000 * weights / weights.sum()
@@ -103,7 +103,7 @@ def test_draws_follow_the_distribution(temperature: float) -> None:
 
 
 def test_draws_of_neighbouring_positions_are_independent() -> None:
-    """χ² of pairs, 9 degrees of freedom of the products: above 27.9 once in a thousand."""
+    """χ² of pairs with 9 degrees of freedom exceeds 27.9 once in a thousand seeds."""
     logits = np.zeros(4, np.float32)
     tokens = [sample(logits, Draw(1.0, seed=(3, 4), position=n)) for n in range(8001)]
     pairs = np.zeros((4, 4))
@@ -199,7 +199,7 @@ def test_a_banned_token_never_comes_out() -> None:
 
 
 def test_penalties_count_what_they_should() -> None:
-    """Case A11: repetition sees prompt [0, 1] and answer [3]; the others the answer [3, 3] alone."""
+    """Case A11: repetition sees prompt [0, 1] and answer [3]; the others only answer [3, 3]."""
     logits = np.array([2, -1, 0.5, 3], np.float32)
     repeated = penalise(logits, np.array([1, 1, 0, 3], np.int32), Draw(repetition=2.0))
     assert repeated.tolist() == [1, -2, 0.5, 1.5]

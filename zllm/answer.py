@@ -55,13 +55,21 @@ class Choice:
             delta.finish = "stop"
         elif self.sequence.finish is not None and self.finish is None:
             delta.text += self._flush()
-            delta.finish = self.sequence.finish
+            # A stop string may be settled only by the end of the text.
+            delta.finish = "stop" if self._stops.matched else self.sequence.finish
         if delta.drawn or delta.finish:
-            self.text += delta.text
-            self.drawn += delta.drawn
-            self.finish = delta.finish
-            self.deltas.append(delta)
+            self._append(delta)
         return matched
+
+    def _append(self, delta: Delta) -> None:
+        """Text goes before the delta that ends a choice: some clients read no text from that."""
+        self.text += delta.text
+        self.drawn += delta.drawn
+        self.finish = delta.finish
+        if delta.finish and delta.text:
+            self.deltas.append(Delta(delta.text, delta.drawn))
+            delta = Delta(finish=delta.finish)
+        self.deltas.append(delta)
 
     def _push(self, token: int, count: int) -> tuple[str, bool]:
         if self._detokenizer is None:

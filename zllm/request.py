@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +9,14 @@ from typing import Any
 
 from zllm.errors import RequestError
 
+ID_DIGITS = 10  # of a token id, which is an int32
 MAX_CHOICES = 128  # OpenAI API reference: n
 MAX_TOP_LOGPROBS = 20  # OpenAI API reference: top_logprobs
 # Below this a temperature only overflows the division: it draws the largest logit all the same.
 GREEDY_TEMPERATURE = 1e-6
+# Beyond these f32 logits overflow, or a banned token is no longer out of reach.
+MAX_TEMPERATURE = 1e6
+MAX_REPETITION_PENALTY = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def _check_ids(values: dict[str, Any], vocabulary: int) -> None:
         for token in values.get(name, ()):
             if not 0 <= token < vocabulary:
                 raise RequestError(
-                    f"{name}: token id {token} is outside the vocabulary of {vocabulary}"
+                    f"{name}: token id {_shown(token)} is outside the vocabulary of {vocabulary}"
                 )
 
 
@@ -107,21 +110,14 @@ def _merge_logprobs(values: dict[str, Any], *, chat: bool) -> None:
 Field = Callable[[str, Any], dict[str, Any]]
 
 
-def _number(low: float, high: float = math.inf, *, above: bool = False) -> Field:
+def _number(low: float, high: float, *, above: bool = False) -> Field:
     """A number in [low, high], or (low, high] if `above`."""
 
     def check(name: str, value: Any) -> dict[str, Any]:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if (
-            number
-            and math.isfinite(value)
-            and low <= value <= high
-            and not (above and value == low)
-        ):
+        if number and low <= value <= high and not (above and value == low):
             return {name: float(value)}
-        ends = f"{'above' if above else 'at least'} {low:g}"
-        if high < math.inf:
-            ends += f" and at most {high:g}"
+        ends = f"{'above' if above else 'at least'} {low:g} and at most {high:g}"
         raise RequestError(f"{name} must be a number {ends}, got {_shown(value)}")
 
     return check
@@ -167,9 +163,10 @@ def _logit_bias(name: str, value: Any) -> dict[str, Any]:
         raise RequestError(f"{wanted}, got {_shown(value)}")
     biases: dict[int, float] = {}
     for token, bias in value.items():
-        text = str(token)
+        text = token if isinstance(token, str) else _shown(token)
         number = isinstance(bias, int | float) and not isinstance(bias, bool)
-        if not (text.isascii() and text.isdigit()) or not number or not -100 <= bias <= 100:
+        is_id = text.isascii() and text.isdigit() and len(text) <= ID_DIGITS
+        if not is_id or not number or not -100 <= bias <= 100:
             raise RequestError(f"{wanted}, got {_shown(token)}: {_shown(bias)}")
         biases[int(text)] = float(bias)
     return {name: biases}
@@ -216,11 +213,11 @@ _FIELDS: dict[str, Field] = {
     "max_tokens": _integer(1),
     "max_completion_tokens": _integer(1, into="max_tokens"),
     "min_tokens": _integer(0),
-    "temperature": _number(0),
+    "temperature": _number(0, MAX_TEMPERATURE),
     "top_p": _number(0, 1, above=True),
     "top_k": _integer(-1),
     "min_p": _number(0, 1),
-    "repetition_penalty": _number(0, above=True),
+    "repetition_penalty": _number(1 / MAX_REPETITION_PENALTY, MAX_REPETITION_PENALTY),
     "frequency_penalty": _number(-2, 2),
     "presence_penalty": _number(-2, 2),
     "logit_bias": _logit_bias,
@@ -245,5 +242,8 @@ def _kind(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return f"a {_kind(value)} too large to show"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -26,8 +26,8 @@ async def forced_logits(
         _check(tokens, split, loop.limits.context)
     sequences = [Sequence(Generation(tuple(tokens), 1)) for tokens in batch]
     rows: list[list[NDArray[np.float32]]] = [[] for _ in batch]
-    for lane, sequence in enumerate(sequences):
-        sequence.lane = lane
+    for sequence in sequences:
+        sequence.lane = loop.limits.lanes  # scratch: nothing is carried from round to round
         sequence.table = PageTable(loop.pool)
     try:
         for length in split:
@@ -70,8 +70,9 @@ async def _feed(
 def _reserve(loop: Loop, piece: Piece) -> None:
     table = piece.sequence.table
     assert table is not None
-    if table.missing(piece.count) > loop.pool.free:
-        raise RequestError("the batch does not fit the cache; use fewer or shorter sequences")
+    while table.missing(piece.count) > loop.pool.free:
+        if not loop.prefixes.evict():
+            raise RequestError("the batch does not fit the cache; use fewer or shorter sequences")
     table.begin(piece.count)
     table.commit(piece.count)
 

@@ -1,0 +1,100 @@
+"""Logits and greedy ids of the reference implementation in the `transformers` library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.cross_backend.backends import Expected
+from tests.cross_backend.conftest import Open
+from tests.helpers.tiny_model import GOLDEN
+from zllm.embedded import Engine
+
+MODELS = ["llama", "llama_rope3"]
+PROMPTS = [0, 1, 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    engine: Engine
+    ids: list[list[int]]
+    truth: list[NDArray[np.float32]]
+    cuts: list[list[int]]
+    greedy: list[int]
+    tolerance: float
+
+    def check(self, prompt: int, logits: NDArray[np.float32]) -> None:
+        truth = self.truth[prompt]
+        assert logits.shape == truth.shape and logits.dtype == np.float32
+        worst = np.abs(logits - truth).max() / np.abs(truth).max()
+        assert worst <= self.tolerance, f"prompt {prompt}: {worst:.2e} of max|logit|"
+
+    def forced(self, prompts: Sequence[int], split: list[int] | None = None) -> None:
+        batch = [self.ids[prompt] for prompt in prompts]
+        for prompt, logits in zip(prompts, self.engine.logits(batch, split), strict=True):
+            self.check(prompt, logits)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def golden(request: pytest.FixtureRequest, open_engine: Open, expected: Expected) -> Golden:
+    folder = GOLDEN / request.param
+    facts = json.loads((folder / "golden.json").read_text())
+    with np.load(folder / "golden.npz") as arrays:
+        return Golden(
+            open_engine(folder),
+            [arrays[f"p{i}_ids"].tolist() for i in PROMPTS],
+            [arrays[f"p{i}_truth"] for i in PROMPTS],
+            [prompt["cuts"] for prompt in facts["prompts"]],
+            arrays["p0_greedy"].tolist(),
+            expected.logits,
+        )
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_full(golden: Golden, prompt: int) -> None:
+    golden.forced([prompt])
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_prefill_append_decodes(golden: Golden, prompt: int) -> None:
+    """The cuts of the reference: a prefill, an append of several tokens, then single ones."""
+    first, second = golden.cuts[prompt]
+    rest = len(golden.ids[prompt]) - second
+    golden.forced([prompt], [first, second - first, *[1] * rest])
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_token_by_token(golden: Golden, prompt: int) -> None:
+    golden.forced([prompt], [1] * len(golden.ids[prompt]))
+
+
+@pytest.mark.parametrize(
+    "split", [None, [20, 20, 31], [1] * 71, [2, 1, *[4] * 17]], ids=["full", "20", "1", "mixed"]
+)
+def test_batch_of_different_lengths(golden: Golden, split: list[int] | None) -> None:
+    golden.forced(PROMPTS, split)
+    golden.forced([1, 2, 0, 2], split)
+
+
+def test_more_sequences_than_lanes(golden: Golden) -> None:
+    golden.forced([2, 0] * 12)
+
+
+def test_greedy_ids(golden: Golden) -> None:
+    request = {"tokens": golden.ids[0], "temperature": 0, "return_token_ids": True}
+    answer = golden.engine.generate({**request, "max_tokens": 24, "ignore_eos": True})
+    assert answer["choices"][0]["token_ids"] == golden.greedy
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["prompt_token_ids"] == golden.ids[0]
+
+
+def test_logits_after_many_answers_filled_the_cache(golden: Golden) -> None:
+    for first in range(13):
+        tokens = [first] + golden.ids[1] * 5
+        golden.engine.generate({"tokens": tokens, "max_tokens": 1, "temperature": 0})
+    golden.forced(PROMPTS)
