@@ -21,7 +21,8 @@ def gated(gate: F32, up: F32, spec: GatedSpec, /, *, out: F32 | None = None) -> 
     """activation(gate) ⊙ up: [R, F], [R, F] -> [R, F]. SiLU z·σ(z) [1702.03118]."""
     assert spec.activation == "silu"
     out = np.negative(gate, out=out)
-    np.exp(out, out=out)  # may overflow to inf, which gives σ(z) = 0 as it should
+    with np.errstate(over="ignore"):  # e^-z = inf gives σ(z) = 0, as it should
+        np.exp(out, out=out)
     np.add(out, np.float32(1), out=out)
     np.divide(gate, out, out=out)
     return np.multiply(out, up, out=out)

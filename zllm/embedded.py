@@ -7,8 +7,9 @@ import secrets
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from zllm import hub
 from zllm.answer import Choice, Delta, Json, chunk_choice, usage, whole_choice
-from zllm.errors import GenerationError, LoadError, RequestError
+from zllm.errors import GenerationError, LoadError, RequestError, ZllmError
 from zllm.request import GREEDY_TEMPERATURE, Request, parse_request
 from zllm.runtime.compose import ModelResources, build_loop, create_backend
 from zllm.runtime.forced import forced_logits
@@ -57,7 +58,8 @@ class Job:
 
     @property
     def done(self) -> bool:
-        return all(choice.finish is not None for choice in self.choices)
+        finished = [choice.finish is not None for choice in self.choices]
+        return bool(finished) and all(finished)
 
     def check(self) -> None:
         """GenerationError if a choice failed."""
@@ -86,6 +88,8 @@ class Engine:
         resident: str = "f32",
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
+        _check_count("lanes", lanes)
+        _check_count("cache_tokens", cache_tokens)
         self.path = hub.resolve(model)
         self.name = str(model)
         self.checkpoint: Checkpoint = open_checkpoint(self.path)
@@ -97,7 +101,8 @@ class Engine:
             lanes, cache_tokens or max(2 * self.context, DEFAULT_CONTEXT), progress
         )
         self._jobs: dict[str, Job] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held during a round
+        self._changes: deque[Callable[[], None]] = deque()  # to make between two rounds
         self._closed = False
 
     def _build(
@@ -164,7 +169,9 @@ class Engine:
 
     def stream(self, request: Mapping[str, Any]) -> Iterator[Json]:
         """Chunks of one answer as they come; closing the iterator cancels it."""
-        return self._chunks(self._start([request])[0])
+        chunks = self._chunks(self._start([request])[0])
+        next(chunks)  # into its `try`: closed unread, it cancels as well
+        return chunks
 
     async def agenerate(self, request: Mapping[str, Any]) -> Json:
         return (await self.agenerate_many([request]))[0]
@@ -179,17 +186,17 @@ class Engine:
             self._drop(jobs)
 
     def astream(self, request: Mapping[str, Any]) -> AsyncIterator[Json]:
-        return self._achunks(self._start([request])[0])
+        chunks = self._achunks(self._start([request])[0])
+        drive(anext(chunks))
+        return chunks
 
     def cancel(self, id: str) -> bool:
-        """End a request by the `id` of its chunks; False if it is not running."""
-        with self._lock:
-            job = self._jobs.get(id)
-            if job is not None:
-                for choice in job.choices:
-                    self._loop.cancel(choice.sequence)
-                    choice.pump()
-            return job is not None
+        """End a request by the `id` of its chunks; False if it is not running. Never waits."""
+        job = self._jobs.get(id)
+        if job is None or job.done:
+            return False
+        self._change(lambda: self._cancel(job))
+        return True
 
     def logits(
         self, batch: Sequence[Sequence[int]], split: Sequence[int] | None = None
@@ -222,10 +229,9 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+            self._make_changes()
             for job in self._jobs.values():
-                for choice in job.choices:
-                    self._loop.cancel(choice.sequence)
-                    choice.pump()
+                self._cancel(job)
             self.backend.close()
             self.checkpoint.close()
 
@@ -243,15 +249,16 @@ class Engine:
         for at, body in enumerate(bodies):
             try:
                 request = parse_request(body, vocabulary=self.vocabulary)
+                self._tokenizer_or_none(request)
                 job = Job(request, self.prompt_ids(request), self.name)
                 self._loop.check(job.prompt)
             except RequestError as error:
                 where = f"requests[{at}]: " if len(bodies) > 1 else ""
                 raise RequestError(f"{where}{error}") from None
             checked.append(job)
-        with self._lock:
-            for job in checked:
-                self._add(job)
+        for job in checked:
+            self._jobs[job.id] = job
+            self._change(partial(self._add, job))
         return checked
 
     def _add(self, job: Job) -> None:
@@ -261,7 +268,11 @@ class Engine:
             sequence = self._loop.add(self._generation(job, index), after=first)
             first = first or sequence
             job.choices.append(Choice(index, sequence, job.request, tokenizer))
-        self._jobs[job.id] = job
+
+    def _cancel(self, job: Job) -> None:
+        for choice in job.choices:
+            self._loop.cancel(choice.sequence)
+            choice.pump()
 
     def _tokenizer_or_none(self, request: Request) -> Tokenizer | None:
         """Requests of token ids work without a tokenizer, unless they ask for stop strings."""
@@ -269,7 +280,7 @@ class Engine:
             return self.tokenizer
         try:
             return self.tokenizer
-        except LoadError:
+        except ZllmError:
             return None
 
     def _generation(self, job: Job, choice: int) -> Generation:
@@ -290,7 +301,7 @@ class Engine:
             presence=r.presence_penalty,
             seed=choice_seed(r.seed, choice),
             logit_bias=tuple(sorted(r.logit_bias.items())),
-            top_logprobs=r.top_logprobs,
+            top_logprobs=min(r.top_logprobs, self.vocabulary),
         )
 
     def _eos_ids(self, request: Request) -> set[int]:
@@ -299,8 +310,9 @@ class Engine:
         return {id for id in ids if id < self.vocabulary}
 
     async def _round(self) -> None:
+        self._make_changes()
         await self._loop.step()
-        for job in self._jobs.values():
+        for job in list(self._jobs.values()):
             for choice in job.choices:
                 if choice.finish is None and choice.pump():
                     self._loop.cancel(choice.sequence, "stop")
@@ -309,6 +321,23 @@ class Engine:
         with self._lock:
             self._check_open()
             drive(self._round())
+        self._settle()
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change who runs between two rounds: now, or once the running round ends. Never waits."""
+        self._changes.append(change)
+        self._settle()
+
+    def _settle(self) -> None:
+        while self._changes and self._lock.acquire(blocking=False):
+            try:
+                self._make_changes()
+            finally:
+                self._lock.release()
+
+    def _make_changes(self) -> None:
+        while self._changes:
+            self._changes.popleft()()
 
     async def _astep(self) -> None:
         """Natively a round runs in a thread, so that the caller's event loop goes on."""
@@ -330,6 +359,7 @@ class Engine:
 
     def _chunks(self, job: Job) -> Iterator[Json]:
         try:
+            yield {}
             yield from self._opening(job)
             while True:
                 done = job.done
@@ -343,6 +373,7 @@ class Engine:
 
     async def _achunks(self, job: Job) -> AsyncIterator[Json]:
         try:
+            yield {}
             for chunk in self._opening(job):
                 yield chunk
             while True:
@@ -359,9 +390,9 @@ class Engine:
 
     def _opening(self, job: Job) -> Iterator[Json]:
         if job.request.chat:
-            for choice in job.choices:
+            for index in range(job.request.n):
                 delta = {"role": "assistant", "content": ""}
-                body = {"index": choice.index, "delta": delta, "finish_reason": None}
+                body = {"index": index, "delta": delta, "finish_reason": None}
                 yield self._envelope(job, [body], chunk=True)
 
     def _take(self, job: Job) -> Iterator[Json]:
@@ -404,11 +435,14 @@ class Engine:
         }
 
     def _drop(self, jobs: Sequence[Job]) -> None:
-        with self._lock:
-            for job in jobs:
-                self._jobs.pop(job.id, None)
-                for choice in job.choices:
-                    self._loop.cancel(choice.sequence)
+        for job in jobs:
+            self._jobs.pop(job.id, None)
+            self._change(partial(self._cancel, job))
+
+
+def _check_count(name: str, count: int | None) -> None:
+    if count is not None and count < 1:
+        raise RequestError(f"{name} must be at least 1, got {count}")
 
 
 def _context(wanted: int | None, model: int) -> int:
