@@ -8,7 +8,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -187,7 +195,7 @@ class Engine:
 
     def astream(self, request: Mapping[str, Any]) -> AsyncIterator[Json]:
         chunks = self._achunks(self._start([request])[0])
-        drive(anext(chunks))
+        drive(chunks.__anext__())
         return chunks
 
     def cancel(self, id: str) -> bool:
@@ -230,7 +238,7 @@ class Engine:
                 return
             self._closed = True
             self._make_changes()
-            for job in self._jobs.values():
+            for job in list(self._jobs.values()):
                 self._cancel(job)
             self.backend.close()
             self.checkpoint.close()
@@ -371,7 +379,7 @@ class Engine:
         finally:
             self._drop([job])
 
-    async def _achunks(self, job: Job) -> AsyncIterator[Json]:
+    async def _achunks(self, job: Job) -> AsyncGenerator[Json, None]:
         try:
             yield {}
             for chunk in self._opening(job):
