@@ -26,7 +26,7 @@ from zllm.runtime.recorder import Recorder
 from zllm.weight.checkpoint import open_checkpoint
 from zllm.weight.linear_weight import F32
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent
 PAGE_SLOTS = 16

@@ -199,7 +199,12 @@ def bad_access(device: WgpuDevice) -> None:
 
 def aliased(device: WgpuDevice) -> None:
     buffer = device.buffer(4, "both_ways")
-    device.program([Dispatch(ADD, (buffer, buffer), (1, 1, 1))]).submit(words())
+    device.program([Dispatch(ADD, (buffer, buffer), (1, 1, 1))])
+
+
+def endless_grid(device: WgpuDevice) -> None:
+    bound = (device.buffer(4, "a"), device.buffer(4, "b"))
+    device.program([Dispatch(ADD, bound, (1, device.info.max_grid + 1, 1))])
 
 
 def too_large(device: WgpuDevice) -> None:
@@ -211,7 +216,8 @@ def too_large(device: WgpuDevice) -> None:
     [
         (bad_wgsl, "unparsable"),
         (bad_access, "written_as_read"),
-        (aliased, "both_ways"),
+        (aliased, "add_step: both_ways is written and bound twice"),
+        (endless_grid, r"add_step: a grid of \(1, 65536, 1\)"),
         (too_large, "endless"),
     ],
     ids=lambda value: getattr(value, "__name__", value),

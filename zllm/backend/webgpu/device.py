@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from zllm.errors import BackendError
+
 Access = Literal["read", "write"]  # WGSL var<storage, read> or var<storage, read_write>
 
 
@@ -52,6 +54,20 @@ class Dispatch:
     kernel: Kernel
     buffers: tuple[Buffer, ...]  # one per binding, each whole
     grid: tuple[int, int, int]
+
+
+def check_dispatch(dispatch: Dispatch, info: DeviceInfo) -> None:
+    """BackendError for what a device would refuse at submit without naming the kernel."""
+    kernel = dispatch.kernel
+    assert len(kernel.access) == len(dispatch.buffers), kernel.name
+    for buffer, how in zip(dispatch.buffers, kernel.access, strict=True):
+        if how == "write" and dispatch.buffers.count(buffer) > 1:
+            raise BackendError(f"kernel {kernel.name}: {buffer.label} is written and bound twice")
+    if not all(0 < size <= info.max_grid for size in dispatch.grid):
+        raise BackendError(
+            f"kernel {kernel.name}: a grid of {dispatch.grid} workgroups; each dimension must be "
+            f"1 to {info.max_grid}"
+        )
 
 
 class Program(Protocol):

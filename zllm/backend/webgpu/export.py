@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from zllm.backend.capability import RecordLayout
-from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
+from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel, check_dispatch
 from zllm.backend.webgpu.plan import WebGpuPlan
 from zllm.errors import BackendError
 
@@ -88,6 +88,8 @@ class ExportDevice:
         result: Buffer | None = None,
         result_bytes: int = 0,
     ) -> ExportProgram:
+        for dispatch in dispatches:
+            check_dispatch(dispatch, self.info)
         calls = [
             [self._kernel(d.kernel), [_index(buffer) for buffer in d.buffers], list(d.grid)]
             for d in dispatches

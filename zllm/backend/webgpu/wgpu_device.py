@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
-from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
+from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel, check_dispatch
 from zllm.backend.webgpu.wgpu_program import Call, Ring, WgpuBuffer, WgpuProgram
 from zllm.errors import BackendError
 
@@ -142,13 +143,15 @@ class WgpuDevice:
             name=name,
             software=_kind(adapter) == "CPU",
             features=features,
-            subgroup_size=self._subgroup_size() if "subgroups" in features else 0,
+            subgroup_size=0,
             max_binding_bytes=limits["max-storage-buffer-binding-size"],
             max_buffer_bytes=limits["max-buffer-size"],
             max_grid=limits["max-compute-workgroups-per-dimension"],
             max_workgroup_bytes=limits["max-compute-workgroup-storage-size"],
             max_invocations=limits["max-compute-invocations-per-workgroup"],
         )
+        if "subgroups" in features:
+            self.info = replace(self.info, subgroup_size=self._subgroup_size())
 
     def _subgroup_size(self) -> int:
         """What a shader really gets: the adapter only tells a range."""
@@ -233,7 +236,7 @@ class WgpuDevice:
 
     def _bind(self, dispatch: Dispatch) -> Call:
         kernel = dispatch.kernel
-        assert len(kernel.access) == len(dispatch.buffers), kernel.name
+        check_dispatch(dispatch, self.info)
         with reported(f"kernel {kernel.name}"):
             layout, _ = self._layout(kernel.access)
             entries = [
