@@ -1,0 +1,131 @@
+"""Matrix products in every format, shape of kernel and size, against x·wᵀ in f64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernel.bench import Bench, assert_close, random_blocks
+from zllm.activation import GatedSpec, gated
+from zllm.backend.webgpu.product import NormGatedSpec
+from zllm.norm import RmsNormSpec, rms_norm
+from zllm.quant import formats
+
+pytestmark = pytest.mark.vulkan
+
+# Of the largest result. Measured: at most 9e-7 (Q8_0 in product_lanes, which subtracts 128 Σx); a
+# row of the wrong token or bank, a missing bias, residual or last block: above 1e-2.
+TOLERANCE = 4e-6
+
+# format, columns, matrix rows, tokens
+SHAPES = {
+    "q4_1-decode": ("q4_1", 96, 103, 1),
+    "q4_0-decode": ("q4_0", 96, 13, 1),
+    "q8_0-decode": ("q8_0", 96, 13, 2),
+    "q6_k-decode": ("q6_k", 256, 13, 1),
+    "f16-decode": ("f16", 72, 101, 3),
+    "bf16-ragged": ("bf16", 43, 9, 1),
+    "f32-ragged": ("f32", 43, 70, 5),
+    "q4_1-prefill": ("q4_1", 96, 103, 37),
+    "q8_0-prefill": ("q8_0", 160, 70, 9),
+    "q4_0-prefill": ("q4_0", 96, 70, 9),
+    "q6_k-prefill": ("q6_k", 256, 5, 33),
+    "f32-prefill": ("f32", 44, 103, 13),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_linear(bench: Bench, rng: np.random.Generator, shape: tuple[str, int, int, int]) -> None:
+    format, columns, rows, tokens = shape
+    encoded = random_blocks(rng, format, rows, columns)
+    x = rng.standard_normal((tokens, columns)).astype(np.float32)
+    out = bench.output(tokens, rows, gap=2)
+    w = bench.matrix((format, encoded), columns=columns)
+    bench.run("linear", (bench.input(x), w, None, None), (out,))
+
+    assert bench.untouched([out])
+    weights = formats.decode(format, encoded, columns).astype(np.float64)
+    assert_close(bench.values(out), (x @ weights.T).astype(np.float32), TOLERANCE)
+
+
+@pytest.mark.parametrize("tokens", [1, 11])
+def test_bias_residual_parts_banks_and_views(
+    bench: Bench, rng: np.random.Generator, tokens: int
+) -> None:
+    """q, k and v joined: two banks of different formats, three parts, all views displaced."""
+    columns, widths = 64, (48, 16, 16)
+    banks = [("q4_1", random_blocks(rng, "q4_1", 48, columns))]
+    banks += [("q8_0", random_blocks(rng, "q8_0", 32, columns))]
+    x = rng.standard_normal((tokens, columns)).astype(np.float32)
+    bias = rng.standard_normal(80).astype(np.float32)
+    residual = rng.standard_normal((tokens, 80)).astype(np.float32)
+    outs = bench.parts(tokens, widths)
+    w = bench.matrix(*banks, columns=columns)
+    operands = (
+        bench.input(x, offset=3, gap=2),
+        w,
+        bench.vector(bias),
+        bench.input(residual, gap=1),
+    )
+    bench.run("linear", operands, outs)
+
+    assert bench.untouched(outs)
+    weights = np.concatenate([formats.decode(f, rows, columns) for f, rows in banks])
+    expected = (x @ weights.astype(np.float64).T + bias + residual).astype(np.float32)
+    assert_close(np.concatenate([bench.values(out) for out in outs], axis=1), expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("tokens", [1, 11])
+def test_norm_linear(bench: Bench, rng: np.random.Generator, tokens: int) -> None:
+    """rms_norm folded in. Seeded faults seen to fail: eps 1e-5, squares of another token."""
+    encoded = random_blocks(rng, "q4_1", 30, 96)
+    x = rng.standard_normal((tokens, 96)).astype(np.float32) * np.float32(0.1)
+    x *= np.arange(1, tokens + 1, dtype=np.float32)[:, None]
+    norm = rng.standard_normal(96).astype(np.float32)
+    out = bench.output(tokens, 30)
+    w = bench.matrix(("q4_1", encoded), columns=96)
+    spec = RmsNormSpec(1e-2)
+    bench.run("norm_linear", (bench.input(x), bench.vector(norm), w, None, None), (out,), spec)
+
+    weights = formats.decode("q4_1", encoded, 96)
+    assert_close(bench.values(out), rms_norm(x, norm, spec) @ weights.T, TOLERANCE)
+
+
+@pytest.mark.parametrize("banks", [1, 2])
+@pytest.mark.parametrize("tokens", [1, 11])
+def test_gated_linear(bench: Bench, rng: np.random.Generator, tokens: int, banks: int) -> None:
+    """Two banks are not fused. Gates reach below -80, where e^-z leaves f32."""
+    width = 35
+    encoded = random_blocks(rng, "q4_1", 2 * width, 96)
+    x = rng.standard_normal((tokens, 96)).astype(np.float32) * np.float32(20)
+    bias = rng.standard_normal(2 * width).astype(np.float32)
+    out = bench.output(tokens, width, gap=3)
+    if banks == 1:
+        w = bench.joined("q4_1", encoded, (width, width), 96)
+    else:
+        w = bench.matrix(("q4_1", encoded[:width]), ("q4_1", encoded[width:]), columns=96)
+    operands = (bench.input(x), w, bench.vector(bias))
+    bench.run("gated_linear", operands, (out,), GatedSpec("silu"))
+
+    assert bench.untouched([out])
+    both = x @ formats.decode("q4_1", encoded, 96).T + bias
+    assert both[:, :width].min() < -80
+    with np.errstate(over="ignore"):
+        expected = gated(both[:, :width], both[:, width:], GatedSpec("silu"))
+    # The product of two results doubles their error.
+    assert_close(bench.values(out), expected, 2 * TOLERANCE)
+
+
+def test_norm_gated_linear(bench: Bench, rng: np.random.Generator) -> None:
+    width, tokens = 21, 10
+    encoded = random_blocks(rng, "f16", 2 * width, 40)
+    x = rng.standard_normal((tokens, 40)).astype(np.float32)
+    norm = rng.standard_normal(40).astype(np.float32)
+    out = bench.output(tokens, width)
+    w = bench.joined("f16", encoded, (width, width), 40)
+    spec = NormGatedSpec(1e-2, "silu")
+    bench.run("norm_gated_linear", (bench.input(x), bench.vector(norm), w, None), (out,), spec)
+
+    both = rms_norm(x, norm, RmsNormSpec(1e-2)) @ formats.decode("f16", encoded, 40).T
+    expected = gated(both[:, :width], both[:, width:], GatedSpec("silu"))
+    assert_close(bench.values(out), expected, 2 * TOLERANCE)

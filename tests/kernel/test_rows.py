@@ -1,0 +1,49 @@
+"""Ops that only move or combine rows: gated, last_rows, logits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernel.bench import Bench, assert_close
+from zllm.activation import GatedSpec, gated
+from zllm.backend.capability import PlanKey
+
+pytestmark = pytest.mark.vulkan
+
+
+def test_gated(plain_bench: Bench, rng: np.random.Generator) -> None:
+    both = rng.standard_normal((5, 2, 9)).astype(np.float32) * np.float32(50)
+    gate, up = both[:, 0].copy(), both[:, 1].copy()
+    assert gate.min() < -90  # e^-z leaves f32
+    bench = plain_bench
+    out = bench.output(5, 9, gap=2)
+    operands = (bench.input(gate, offset=1, gap=9), bench.input(up, offset=2))
+    bench.run("gated", operands, (out,), GatedSpec("silu"))
+
+    assert bench.untouched([out])
+    # Measured: 1e-7.
+    with np.errstate(over="ignore"):
+        expected = gated(gate, up, GatedSpec("silu"))
+    assert_close(bench.values(out), expected, 1e-6)
+
+
+def test_last_rows(plain_bench: Bench, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((7, 11)).astype(np.float32)
+    bench = plain_bench
+    bench.plan(PlanKey(7, 3, 64, "token"), last_row=[2, 6, 0])
+    out = bench.output(3, 11)
+    bench.run("last_rows", (bench.input(x, gap=1),), (out,))
+
+    assert bench.untouched([out])
+    np.testing.assert_array_equal(bench.values(out), x[[2, 6, 0]])
+
+
+def test_logits_fill_the_result(plain_bench: Bench, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 103)).astype(np.float32)
+    bench = plain_bench
+    bench.plan(PlanKey(3, 1, 64, "logits"))
+    bench.carry("result", np.full((3, 103), np.nan, np.float32))
+    bench.run("logits", (bench.input(x, gap=5),))
+
+    np.testing.assert_array_equal(bench.read(bench.result).reshape(3, 103), x)
