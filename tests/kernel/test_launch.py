@@ -1,4 +1,4 @@
-"""What launchers refuse, which norms are folded, and the rules of the WGSL files. Needs no device."""
+"""What launchers refuse, which norms are folded, the rules of WGSL files. Needs no device."""
 
 from __future__ import annotations
 

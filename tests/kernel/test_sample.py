@@ -137,8 +137,8 @@ def test_seeded_draws(
 ) -> None:
     """Every filter at its edges, penalties and bias on some rows, ties everywhere.
 
-    Seeded faults seen to fail: < for <= at the limits, ties to the higher id, division of negative logits, the
-    two seed words exchanged, count not carried.
+    Seeded faults seen to fail: < for <= at the limits, ties to the higher id, division of
+    negative logits, the two seed words exchanged, a count not carried.
     """
     bench = plain_bench
     logits = awkward_logits(rng, seqs, vocabulary)

@@ -55,14 +55,14 @@ def resident(format: str, columns: int, info: DeviceInfo) -> ResidentForm:
     return wgsl_format.resident(format, columns)
 
 
-def fuse(ops: Sequence[Op], info: DeviceInfo | None = None) -> tuple[Op, ...]:
+def fuse(ops: Sequence[Op], info: DeviceInfo) -> tuple[Op, ...]:
     """Fold each rms_norm into the products that read it; not on software adapters.
 
     x·w/rms is linear in x, so the product's own pass over x yields the root mean square as well.
     Every workgroup repeats that sum: on a GPU it hides behind the weights, on a CPU it costs a
     quarter of the product (measured on lavapipe), five times what a dispatch saves.
     """
-    if info is not None and info.software:
+    if info.software:
         return tuple(ops)
     readers: dict[int, list[Op]] = {}
     for op in ops:
