@@ -127,7 +127,7 @@ def test_bad_tokens_file_is_one_line(
 def test_unwritable_file_is_found_before_any_work(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], out: str
 ) -> None:
-    argv = ["--tokens", "1", "--tokens", "2", "--out", tmp_path / "good"]
+    argv = ["--tokens", "1", "--tokens", "2", "--out", str(tmp_path / "good")]
     assert run(model, *argv, "--out", tmp_path / out) == 1
     out_text, err = capsys.readouterr()
     assert out_text == "" and "--out: cannot write" in err and len(err.splitlines()) == 1
