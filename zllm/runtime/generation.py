@@ -94,8 +94,8 @@ class Sequence:
     @property
     def ready(self) -> bool:
         first = self.after
-        if first is None or first.finish is not None:
-            return True
+        if first is None or first.finish is not None or self.answered:
+            return True  # preempted choices start again in any order
         return first.table is not None and first.table.length >= len(first.generation.prompt)
 
     def may_decode(self, context: int) -> bool:
