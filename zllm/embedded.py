@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -24,18 +22,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm import hub
-from zllm.answer import Choice, Delta, Json, chunk_choice, usage, whole_choice
-from zllm.errors import GenerationError, LoadError, RequestError, ZllmError
-from zllm.request import GREEDY_TEMPERATURE, Request, parse_request
+from zllm.answer import Choice, Json
+from zllm.errors import RequestError
+from zllm.job import Job
+from zllm.model import Model
+from zllm.request import parse_request
 from zllm.runtime.compose import ModelResources, build_loop, create_backend
 from zllm.runtime.forced import forced_logits
-from zllm.runtime.generation import Generation
 from zllm.runtime.loop import Limits, Loop
-from zllm.sampling import choice_seed
-from zllm.text.chat_template import ChatTemplate
-from zllm.text.tokenizer import Tokenizer
-from zllm.weight.checkpoint import Checkpoint, open_checkpoint
 from zllm.weight.linear_weight import F32
 
 DEFAULT_CONTEXT = 4096  # tokens, where the model allows more
@@ -51,29 +45,6 @@ def drive(main: Coroutine[Any, Any, T]) -> T:
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
     raise RuntimeError("the engine yielded natively: a driver awaited something else than a ticket")
-
-
-class Job:
-    """One request on its way: its choices, and the chunks nobody has taken yet."""
-
-    def __init__(self, request: Request, prompt: tuple[int, ...], name: str) -> None:
-        self.id = ("chatcmpl-" if request.chat else "cmpl-") + secrets.token_hex(12)
-        self.created = int(time.time())
-        self.request = request
-        self.prompt = prompt
-        self.model = request.model or name
-        self.choices: list[Choice] = []
-
-    @property
-    def done(self) -> bool:
-        finished = [choice.finish is not None for choice in self.choices]
-        return bool(finished) and all(finished)
-
-    def check(self) -> None:
-        """GenerationError if a choice failed."""
-        for choice in self.choices:
-            if choice.finish == "error":
-                raise GenerationError(choice.sequence.error)
 
 
 class Engine:
@@ -98,12 +69,8 @@ class Engine:
     ) -> None:
         _check_count("lanes", lanes)
         _check_count("cache_tokens", cache_tokens)
-        self.path = hub.resolve(model)
-        self.name = str(model)
-        self.checkpoint: Checkpoint = open_checkpoint(self.path)
-        config = self.checkpoint.config
-        self.context = _context(context, config.context)
-        self.vocabulary: int = config.vocabulary
+        self.model = Model(model)
+        self.context = _context(context, self.model.context)
         self.backend = create_backend(backend, lanes=lanes, resident=resident)
         self._loop = self._build(
             lanes, cache_tokens or max(2 * self.context, DEFAULT_CONTEXT), progress
@@ -116,7 +83,8 @@ class Engine:
     def _build(
         self, lanes: int, cache_tokens: int, progress: Callable[[int, int], None] | None
     ) -> Loop:
-        loaded, total = 0, self.checkpoint.size_bytes
+        checkpoint = self.model.checkpoint
+        loaded, total = 0, checkpoint.size_bytes
 
         def count(size_bytes: int) -> None:
             nonlocal loaded
@@ -125,39 +93,15 @@ class Engine:
                 progress(loaded, total)
 
         return build_loop(
-            self.checkpoint.architecture,
-            self.checkpoint.config,
+            checkpoint.architecture,
+            checkpoint.config,
             self.backend,
             lambda group: ModelResources(
-                self.backend, self.checkpoint.tensors, F32, group, self.context, count
+                self.backend, checkpoint.tensors, F32, group, self.context, count
             ),
-            Limits(self.context, lanes, self.vocabulary),
+            Limits(self.context, lanes, self.model.vocabulary),
             cache_tokens=cache_tokens,
         )
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """LoadError if the model comes without one."""
-        files = self.checkpoint.tokenizer_files
-        if files is None:
-            return Tokenizer.from_gguf(self.checkpoint.metadata)
-        if files.tokenizer is None:
-            raise LoadError(
-                f"{self.path} has no tokenizer.json, so it takes token ids only: "
-                "add the file, or send `tokens`"
-            )
-        tokenizer = Tokenizer.from_hf(files.tokenizer, files.config)
-        tokenizer.chat_template = files.chat_template or tokenizer.chat_template
-        return tokenizer
-
-    @cached_property
-    def chat_template(self) -> ChatTemplate:
-        """LoadError if the model comes without one."""
-        if self.tokenizer.chat_template is None:
-            raise LoadError(
-                f"{self.path} has no chat template: send `prompt` instead of `messages`"
-            )
-        return ChatTemplate.of(self.tokenizer)
 
     # Requests
 
@@ -171,7 +115,7 @@ class Engine:
         try:
             while not all(job.done for job in jobs):
                 self._step()
-            return [self._answer(job) for job in jobs]
+            return [job.answer() for job in jobs]
         finally:
             self._drop(jobs)
 
@@ -189,7 +133,7 @@ class Engine:
         try:
             while not all(job.done for job in jobs):
                 await self._astep()
-            return [self._answer(job) for job in jobs]
+            return [job.answer() for job in jobs]
         finally:
             self._drop(jobs)
 
@@ -211,25 +155,11 @@ class Engine:
     ) -> list[NDArray[np.float32]]:
         """Teacher-forced logits [T, V] of each sequence, fed in rounds of the lengths `split`."""
         for tokens in batch:
-            parse_request({"tokens": list(tokens)}, vocabulary=self.vocabulary)
+            parse_request({"tokens": list(tokens)}, vocabulary=self.model.vocabulary)
         with self._lock:
             self._check_open()
             lengths = split or [max(len(tokens) for tokens in batch)]
             return drive(forced_logits(self._loop, batch, lengths))
-
-    def prompt_ids(self, request: Request) -> tuple[int, ...]:
-        """Token ids of a request's prompt; text of users never becomes a control token."""
-        if request.tokens is not None:
-            return request.tokens
-        if request.prompt is not None:
-            return tuple(self.tokenizer.encode_prompt(request.prompt))
-        ids = self.chat_template.encode(
-            self.tokenizer,
-            request.messages or [],
-            tools=request.tools,
-            **request.chat_template_kwargs,
-        )
-        return tuple(ids)
 
     def close(self) -> None:
         """Free the model; running requests end as cancelled. A second call does nothing."""
@@ -241,7 +171,7 @@ class Engine:
             for job in list(self._jobs.values()):
                 self._cancel(job)
             self.backend.close()
-            self.checkpoint.close()
+            self.model.checkpoint.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -256,9 +186,9 @@ class Engine:
         checked: list[Job] = []
         for at, body in enumerate(bodies):
             try:
-                request = parse_request(body, vocabulary=self.vocabulary)
-                self._tokenizer_or_none(request)
-                job = Job(request, self.prompt_ids(request), self.name)
+                request = parse_request(body, vocabulary=self.model.vocabulary)
+                tokenizer = self.model.tokenizer_for(request)
+                job = Job(request, self.model.prompt_ids(request), self.model.name, tokenizer)
                 self._loop.check(job.prompt)
             except RequestError as error:
                 where = f"requests[{at}]: " if len(bodies) > 1 else ""
@@ -270,52 +200,19 @@ class Engine:
         return checked
 
     def _add(self, job: Job) -> None:
-        tokenizer = self._tokenizer_or_none(job.request)
         first = None
         for index in range(job.request.n):
-            sequence = self._loop.add(self._generation(job, index), after=first)
+            generation = self.model.generation(
+                job.request, job.prompt, index, max_tokens=self.context
+            )
+            sequence = self._loop.add(generation, after=first)
             first = first or sequence
-            job.choices.append(Choice(index, sequence, job.request, tokenizer))
+            job.choices.append(Choice(index, sequence, job.request, job.tokenizer))
 
     def _cancel(self, job: Job) -> None:
         for choice in job.choices:
             self._loop.cancel(choice.sequence)
             choice.pump()
-
-    def _tokenizer_or_none(self, request: Request) -> Tokenizer | None:
-        """Requests of token ids work without a tokenizer, unless they ask for stop strings."""
-        if request.tokens is None or request.stop:
-            return self.tokenizer
-        try:
-            return self.tokenizer
-        except ZllmError:
-            return None
-
-    def _generation(self, job: Job, choice: int) -> Generation:
-        r, says = job.request, self.checkpoint.generation
-        temperature = _first(r.temperature, says.temperature, 1.0)
-        stops = set(r.stop_token_ids) | (set() if r.ignore_eos else self._eos_ids(r))
-        return Generation(
-            prompt=job.prompt,
-            max_tokens=r.max_tokens or self.context,
-            min_tokens=r.min_tokens,
-            stop_ids=frozenset(stops),
-            temperature=0.0 if temperature < GREEDY_TEMPERATURE else temperature,
-            top_k=min(max(int(_first(r.top_k, says.top_k, 0)), 0), self.vocabulary),
-            top_p=_first(r.top_p, says.top_p, 1.0),
-            min_p=_first(r.min_p, says.min_p, 0.0),
-            repetition=_first(r.repetition_penalty, says.repetition_penalty, 1.0),
-            frequency=r.frequency_penalty,
-            presence=r.presence_penalty,
-            seed=choice_seed(r.seed, choice),
-            logit_bias=tuple(sorted(r.logit_bias.items())),
-            top_logprobs=min(r.top_logprobs, self.vocabulary),
-        )
-
-    def _eos_ids(self, request: Request) -> set[int]:
-        tokenizer = self._tokenizer_or_none(request)
-        ids = set(self.checkpoint.generation.eos) | set(tokenizer.eos_ids if tokenizer else ())
-        return {id for id in ids if id < self.vocabulary}
 
     async def _round(self) -> None:
         self._make_changes()
@@ -368,79 +265,33 @@ class Engine:
     def _chunks(self, job: Job) -> Iterator[Json]:
         try:
             yield {}
-            yield from self._opening(job)
+            yield from job.opening()
             while True:
                 done = job.done
-                yield from self._take(job)
+                yield from job.take()
                 if done:
                     break
                 self._step()
-            yield from self._closing(job)
+            yield from job.closing()
         finally:
             self._drop([job])
 
     async def _achunks(self, job: Job) -> AsyncGenerator[Json, None]:
         try:
             yield {}
-            for chunk in self._opening(job):
+            for chunk in job.opening():
                 yield chunk
             while True:
                 done = job.done
-                for chunk in self._take(job):
+                for chunk in job.take():
                     yield chunk
                 if done:
                     break
                 await self._astep()
-            for chunk in self._closing(job):
+            for chunk in job.closing():
                 yield chunk
         finally:
             self._drop([job])
-
-    def _opening(self, job: Job) -> Iterator[Json]:
-        if job.request.chat:
-            for index in range(job.request.n):
-                delta = {"role": "assistant", "content": ""}
-                body = {"index": index, "delta": delta, "finish_reason": None}
-                yield self._envelope(job, [body], chunk=True)
-
-    def _take(self, job: Job) -> Iterator[Json]:
-        job.check()
-        tokenizer = self._tokenizer_or_none(job.request)
-        detailed = job.request.return_token_ids or job.request.top_logprobs >= 0
-        for choice in job.choices:
-            while choice.deltas:
-                delta: Delta = choice.deltas.popleft()
-                if delta.text or delta.finish or (detailed and delta.drawn):
-                    body = chunk_choice(choice.index, delta, job.request, tokenizer)
-                    yield self._envelope(job, [body], chunk=True)
-
-    def _closing(self, job: Job) -> Iterator[Json]:
-        if job.request.include_usage:
-            last = self._envelope(job, [], chunk=True)
-            last["usage"] = usage(len(job.prompt), job.choices)
-            yield last
-
-    def _answer(self, job: Job) -> Json:
-        job.check()
-        tokenizer = self._tokenizer_or_none(job.request)
-        bodies = [whole_choice(choice, job.request, tokenizer) for choice in job.choices]
-        answer = self._envelope(job, bodies, chunk=False)
-        if job.request.return_token_ids:
-            answer["prompt_token_ids"] = list(job.prompt)
-        answer["usage"] = usage(len(job.prompt), job.choices)
-        return answer
-
-    def _envelope(self, job: Job, choices: list[Json], *, chunk: bool) -> Json:
-        kind = "text_completion"
-        if job.request.chat:
-            kind = "chat.completion.chunk" if chunk else "chat.completion"
-        return {
-            "id": job.id,
-            "object": kind,
-            "created": job.created,
-            "model": job.model,
-            "choices": choices,
-        }
 
     def _drop(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -459,7 +310,3 @@ def _context(wanted: int | None, model: int) -> int:
     if not 2 <= wanted <= model:
         raise RequestError(f"context must be from 2 to the model's {model}, got {wanted}")
     return wanted
-
-
-def _first(*values: float | None) -> float:
-    return next(value for value in values if value is not None)

@@ -58,7 +58,7 @@ def test_products_are_compared_pair_by_pair(
 
 def test_products_are_the_model_s_own(model: Path) -> None:
     with Engine(model=model, backend="oracle") as engine:
-        config = engine.checkpoint.config
+        config = engine.model.checkpoint.config
         products = Products(engine, 7)
         rows_and_shapes = [(len(x), w.shape[::-1], out.shape) for x, w, out in products._calls]
         width, heads = config.width, config.head_size * config.heads
@@ -81,14 +81,14 @@ def test_batch_decodes_together(model: Path, capsys: pytest.CaptureFixture[str])
     report = bench(model, capsys, "--batch", "3")
     assert report["batch"] == 3
     with Engine(model=model, backend="oracle") as engine:
-        prompts = bench_runs.Prompts(engine.vocabulary)
+        prompts = bench_runs.Prompts(engine.model.vocabulary)
         run = bench_runs.decode(engine, [prompts.take(8) for _ in range(3)], 6)
     assert (run.tokens, run.sequences) == (15, 3)
 
 
 def test_no_prompt_reuses_what_another_left_in_the_cache(model: Path) -> None:
     with Engine(model=model, backend="oracle") as engine:
-        prompts = bench_runs.Prompts(engine.vocabulary)
+        prompts = bench_runs.Prompts(engine.model.vocabulary)
         for _ in range(5):
             answer = engine.generate({"tokens": prompts.take(16), "max_tokens": 1})
             assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0

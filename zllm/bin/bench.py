@@ -77,7 +77,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def measure(engine: Engine, args: argparse.Namespace) -> Json:
     """The figures of `args.runs` prefills and decodes, after one of each to warm up."""
-    prompts = Prompts(engine.vocabulary)
+    prompts = Prompts(engine.model.vocabulary)
     alone = (Products(engine, args.prompt_tokens), Products(engine, 1)) if args.products else None
     prefills: list[PrefillRun] = []
     decodes: list[DecodeRun] = []

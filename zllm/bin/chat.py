@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     with engine, asyncio.Runner() as runner:
         if args.stats:
             print(f"loaded in {load_s:.2f} s on {engine.backend.name}", file=sys.stderr)
-        if "temperature" not in fields and engine.checkpoint.generation.temperature is None:
+        if "temperature" not in fields and engine.model.checkpoint.generation.temperature is None:
             fields["temperature"] = CHAT_TEMPERATURE
         conversation = Conversation(engine, runner, fields, args.system, stats=args.stats)
         if prompt is None:

@@ -96,7 +96,7 @@ class Conversation:
 
 def converse(conversation: Conversation) -> int:
     """Read, answer, repeat, until the user leaves; returns the exit code."""
-    name, backend = conversation.engine.name, conversation.engine.backend.name
+    name, backend = conversation.engine.model.name, conversation.engine.backend.name
     print(printable(f"{name} on {backend}. /help shows the commands."))
     lines = LineInput()
     try:
