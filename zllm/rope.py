@@ -28,7 +28,7 @@ def frequencies(spec: RopeSpec) -> F32:
     """Radians per position of each pair: [r/2]. f32, as the peers compute them."""
     exponent = np.arange(0, spec.rotated, 2, dtype=np.float32) / np.float32(spec.rotated)
     period: F32 = np.power(np.float32(spec.theta), exponent)
-    f = np.float32(1) / period
+    f: F32 = np.float32(1) / period
     if spec.divisors:
         f = f / np.asarray(spec.divisors, np.float32)
     if spec.scaling == "linear":
