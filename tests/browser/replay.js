@@ -104,7 +104,11 @@ export async function greedy(model, prompt, count, stop, { pageSlots, scratchLan
   const ids = [];
   const started = performance.now();
   let firstMs = 0;
-  let ahead = step(plans[prefill], prompt, 0);
+  let ahead;
+  const rows = plans[prefill].key.rows;
+  for (let first = 0; first < prompt.length; first += rows) {
+    ahead = step(plans[prefill], prompt.slice(first, first + rows), first);
+  }
   for (let length = prompt.length; ids.length < count; length++) {
     const answer = ahead;
     ahead = ids.length + 1 < count ? step(plans[decode], [CARRIED], length) : null;

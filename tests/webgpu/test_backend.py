@@ -168,12 +168,40 @@ def test_nothing_grows_per_token(model: tuple[Loop, dict[str, Any]]) -> None:
         (PlanKey(17, 16, 99, "token", "full", 3), PlanKey(64, 16, 256, "token", "full", 3)),
         (PlanKey(16, 9, 99, "token"), PlanKey(64, 16, 256, "token")),
         (PlanKey(600, 4, 99, "none"), PlanKey(1024, 4, 256, "none")),
+        (PlanKey(600, 513, 99, "none"), PlanKey(1536, 1024, 256, "none")),
     ],
     ids=lambda key: f"{key.rows} rows, {key.seqs} seqs",
 )
-def test_buckets(backend: WebGpuBackend, key: PlanKey, kept: PlanKey) -> None:
+def test_buckets(
+    device: WgpuDevice, monkeypatch: pytest.MonkeyPatch, key: PlanKey, kept: PlanKey
+) -> None:
+    from zllm.backend.webgpu.backend import WebGpuBackend
+
+    monkeypatch.setattr(device, "info", replace(device.info, software=False))
+    backend = WebGpuBackend(device, lanes=LANES)
     assert backend.bucket(key) == kept
     assert backend.bucket(kept) == kept
+
+
+def test_software_adapters_take_smaller_rounds(
+    device: WgpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zllm.backend.webgpu.backend import WebGpuBackend
+
+    monkeypatch.setattr(device, "info", replace(device.info, software=True))
+    backend = WebGpuBackend(device, lanes=LANES)
+    assert (backend.prefill_rows, backend.rounds_in_flight) == (64, 1)
+    assert backend.bucket(PlanKey(37, 1, 5, "none")) == PlanKey(48, 1, 256, "none")
+    assert WebGpuBackend(device, lanes=LANES, rounds_in_flight=2).rounds_in_flight == 2
+
+
+def test_contexts_stop_at_what_the_cache_holds(device: WgpuDevice) -> None:
+    from zllm.backend.webgpu.backend import WebGpuBackend
+
+    backend = WebGpuBackend(device, lanes=LANES)
+    backend.new_cache("kv", KvSpec(1, 4), group=Group("full", 16, 21))
+    assert backend.bucket(PlanKey(1, 1, 256, "token")).context == 256
+    assert backend.bucket(PlanKey(1, 1, 257, "token")).context == 320
 
 
 def test_copied_slots_hold_what_their_sources_held(

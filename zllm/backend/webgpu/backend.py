@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +21,10 @@ from zllm.kv_cache.paged import KvSpec
 from zllm.weight.linear_weight import LinearWeight
 
 MATRIX_USES = frozenset({"embed", "linear", "gated_linear"})
-PREFILL_ROWS = (16, 64, 256, 512)
-# A long submit blocks a software adapter's caller, and on a GPU it may trip the watchdog.
-MOST_PREFILL_ROWS: dict[Literal["software", "hardware"], int] = {"software": 64, "hardware": 512}
+# Rows of prefill plans; the last is the most of a round: a long submit blocks a software adapter's
+# caller, and on a GPU it may trip the watchdog. Padding is cheap on a GPU and dear on a CPU.
+SOFTWARE_ROWS = (8, 16, 32, 48, 64)
+HARDWARE_ROWS = (16, 64, 256, 512)
 FIRST_CONTEXT, CONTEXT_STEP = 256, 4  # contexts of plans: 256, 1024, 4096, …
 
 
@@ -58,7 +58,8 @@ class WebGpuBackend:
         software = device.info.software
         # A software adapter computes inside submit, so nothing can run ahead.
         self.rounds_in_flight = rounds_in_flight or (1 if software else 2)
-        self.prefill_rows = MOST_PREFILL_ROWS["software" if software else "hardware"]
+        self._row_buckets = SOFTWARE_ROWS if software else HARDWARE_ROWS
+        self.prefill_rows = self._row_buckets[-1]
         self.device = device
         self._pool = Pool(device)
         self._carry = Carry(device, lanes)
@@ -125,7 +126,8 @@ class WebGpuBackend:
             context *= CONTEXT_STEP
         slots = max(((g.pages - 1) * g.page_slots for g in self._groups.values()), default=context)
         context = max(min(context, slots), key.context)
-        return replace(key, rows=_row_bucket(key, seqs), seqs=seqs, context=context)
+        rows = seqs if key.rows == key.seqs else _row_bucket(key.rows, seqs, self._row_buckets)
+        return replace(key, rows=rows, seqs=seqs, context=context)
 
     def missing(self, op: Op, /) -> str | None:
         return launch.missing(op, self.device.info)
@@ -152,14 +154,13 @@ class WebGpuBackend:
             self._caches.clear()
 
 
-def _row_bucket(key: PlanKey, seqs: int) -> int:
-    if key.rows == key.seqs:
-        return seqs
-    for rows in PREFILL_ROWS:
-        if rows >= key.rows and rows != seqs:
+def _row_bucket(least: int, seqs: int, buckets: Sequence[int]) -> int:
+    """Rows of a prefill plan: never as many as sequences, which would make it a decode plan."""
+    for rows in buckets:
+        if rows >= least and rows != seqs:
             return rows
-    step = PREFILL_ROWS[-1]
-    rows = -(-key.rows // step) * step
+    step = buckets[-1]
+    rows = -(-least // step) * step
     return rows if rows != seqs else rows + step
 
 
