@@ -30,7 +30,8 @@ def frequencies(spec: RopeSpec) -> F32:
     period: F32 = np.power(np.float32(spec.theta), exponent)
     f: F32 = np.float32(1) / period
     if spec.divisors:
-        f = f / np.asarray(spec.divisors, np.float32)
+        divisors: F32 = np.asarray(spec.divisors, np.float32)
+        f = f / divisors
     if spec.scaling == "linear":
         f = f / np.float32(spec.factor)
     elif spec.scaling == "by_wavelength":

@@ -31,8 +31,9 @@ fn source(at: u32) -> u32 {
     if (SCALE_BYTES == 0u) {
         return ROW_BYTES;
     }
+    let size = max(SCALE_BYTES, 1u); // Tint divides overrides, and refuses 0, in branches not taken
     let scale = at - BLOCKS * integers;
-    return scale / SCALE_BYTES * BLOCK_BYTES + scale % SCALE_BYTES;
+    return scale / size * BLOCK_BYTES + scale % size;
 }
 
 fn byte(row: u32, at: u32) -> u32 {
