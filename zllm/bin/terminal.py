@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
+from zllm.errors import ZllmError
+
 # C0 and C1 controls but tab and newline: escape sequences begin with one of them.
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 
@@ -15,9 +17,17 @@ def printable(text: str) -> str:
 
 
 def show(text: str, stream: TextIO) -> None:
-    """Write text of a model at once; a pipe gets it as it is, a terminal without controls."""
-    stream.write(printable(text) if stream.isatty() else text)
-    stream.flush()
+    """Write text of a model at once; a pipe gets it as it is, a terminal without controls.
+
+    ZllmError if it cannot be written, but for a closed pipe, which is the command's to end by.
+    """
+    try:
+        stream.write(printable(text) if stream.isatty() else text)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ZllmError(f"cannot write the answer: {error.strerror or error}") from error
 
 
 def tolerate_encodings() -> None:
