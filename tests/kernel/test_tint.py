@@ -1,0 +1,138 @@
+"""The GPU's kernels through Chromium's WGSL compiler, which is stricter than naga.
+
+The browser slice runs the software guise; these are at least compiled, with the overrides that
+launchers give them. Seeded fault seen to fail: a barrier under `if (lane < half)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.kernel.bench import Bench, random_blocks
+from tests.kernel.conftest import GUISES
+from zllm.activation import GatedSpec
+from zllm.attention.gqa import GqaSpec
+from zllm.backend.capability import PlanKey
+from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
+from zllm.backend.webgpu.product import NormGatedSpec
+from zllm.norm import RmsNormSpec
+from zllm.quant.formats import FORMATS
+from zllm.sampling import SampleSpec
+
+pytestmark = pytest.mark.browser
+
+ARGS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
+INFO = DeviceInfo("", True, frozenset({"subgroups"}), 4, 1 << 27, 1 << 28, 65535, 16384, 256)
+SPEC = GqaSpec(6, 2, 8, 1.0, 8)
+
+COMPILE = """async (kernels) => {
+  const adapter = await navigator.gpu.requestAdapter();
+  const device = await adapter.requestDevice({ requiredFeatures: ["subgroups"] });
+  const failures = [];
+  await Promise.all(kernels.map(async ({ name, code, constants, entry }) => {
+    const module = device.createShaderModule({ code });
+    const messages = (await module.getCompilationInfo()).messages;
+    for (const m of messages) failures.push(`${name}:${m.lineNum}: ${m.type}: ${m.message}`);
+    const compute = { module, entryPoint: entry, constants };
+    await device.createComputePipelineAsync({ layout: "auto", compute })
+      .catch((error) => failures.push(`${name}: ${error.message}`));
+  }));
+  return failures;
+}"""
+
+
+@dataclass
+class Memory:
+    size_bytes: int
+    label: str
+
+
+class Collector:
+    """A device that keeps the kernels of its programs and runs nothing."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[Kernel, None] = {}
+
+    def buffer(self, size_bytes: int, label: str, /) -> Memory:
+        return Memory(size_bytes, label)
+
+    def write(self, *_: Any) -> None:
+        pass
+
+    def program(self, dispatches: list[Dispatch]) -> Collector:
+        self.kernels |= dict.fromkeys(dispatch.kernel for dispatch in dispatches)
+        return self
+
+    def submit(self, _: memoryview) -> None:
+        pass
+
+
+def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -> None:
+    """Each op once; products in the formats for one token, in the last one for many."""
+    norm = bench.vector(np.ones(256, np.float32), "norm")
+    for tokens in (1, 12):
+        x, out = bench.input(np.ones((tokens, 256), np.float32)), bench.output(tokens, 16)
+        for format in formats if tokens == 1 else formats[-1:]:
+            w = bench.matrix((format, random_blocks(rng, format, 16, 256)), columns=256)
+            bench.run("linear", (x, w, norm, out), (bench.output(tokens, 16),))
+        # Rows that do not end with a block.
+        ragged = bench.matrix(("f16", random_blocks(rng, "f16", 16, 9)), columns=9)
+        narrow = bench.input(np.ones((tokens, 9), np.float32))
+        bench.run("linear", (narrow, ragged, None, None), (out,))
+        bench.run("norm_linear", (x, norm, w, None, None), (out,), RmsNormSpec(1e-5))
+        gated = (bench.output(tokens, 8),)
+        bench.run("norm_gated_linear", (x, norm, w, None), gated, NormGatedSpec(1e-5, "silu"))
+    bench.run("rms_norm", (x, norm), (bench.output(tokens, 256),), RmsNormSpec(1e-5))
+    bench.run("gated", (x, x), (bench.output(tokens, 256),), GatedSpec("silu"))
+    for name in ("token", "result", "counts", "bias"):
+        bench.carry(name, np.zeros(64, np.int32))
+    bench.run("embed", (w,), (bench.output(1, 256),))
+    bench.run("last_rows", (x,), (bench.output(1, 256),))
+    for full, top in ((False, -1), (True, 3)):
+        bench.run("sample", (out,), (), SampleSpec(16, full, top))
+    bench.plan(PlanKey(1, 1, 1024, "none"), pages=300)
+    kv = np.zeros((4, 2, 8), np.float32)
+    q, k = bench.input(np.ones((1, 48), np.float32)), bench.input(np.ones((1, 16), np.float32))
+    out = bench.output(1, 48, guard=4)
+    bench.run("rope_append", (q, k, k, bench.cache(kv, kv), norm), (out,), SPEC)
+    bench.run("attend", (q, bench.cache(kv, kv)), (out,), SPEC)
+
+
+@pytest.fixture(scope="module")
+def compiler(chromium_path: Path) -> Iterator[Any]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(chromium_path), args=ARGS)
+        page = browser.new_page()
+        page.route("**/*", lambda route: route.fulfill(body="", content_type="text/html"))
+        page.goto("https://localhost/")  # navigator.gpu needs a secure context
+        yield lambda kernels: page.evaluate(COMPILE, kernels)
+        browser.close()
+
+
+@pytest.mark.parametrize(("guise", "formats"), [("gpu", tuple(FORMATS)), ("gpu-plain", ("q4_1",))])
+def test_kernels_compile(
+    compiler: Any, rng: np.random.Generator, guise: str, formats: Sequence[str]
+) -> None:
+    collector = Collector()
+    info = replace(INFO, **GUISES[guise])
+    record_ops(Bench(collector, info), rng, formats)  # type: ignore[arg-type]
+    preamble = "enable subgroups;\n" if "subgroups" in info.features else ""
+    kernels = [
+        {
+            "name": kernel.name,
+            "code": preamble + kernel.wgsl,
+            "constants": dict(kernel.constants),
+            "entry": kernel.entry,
+        }
+        for kernel in collector.kernels
+    ]
+
+    assert len(kernels) > 18
+    assert compiler(kernels) == []
