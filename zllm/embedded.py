@@ -167,9 +167,7 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
-            self._make_changes()
-            for job in list(self._jobs.values()):
-                self._cancel(job)
+            self._end_all()
             self.backend.close()
             self.model.checkpoint.close()
 
@@ -224,9 +222,16 @@ class Engine:
 
     def _step(self) -> None:
         with self._lock:
-            self._check_open()
-            drive(self._round())
+            if self._closed:  # since the job at hand was started
+                self._end_all()
+            else:
+                drive(self._round())
         self._settle()
+
+    def _end_all(self) -> None:
+        self._make_changes()
+        for job in list(self._jobs.values()):
+            self._cancel(job)
 
     def _change(self, change: Callable[[], None]) -> None:
         """Change who runs between two rounds: now, or once the running round ends. Never waits."""
