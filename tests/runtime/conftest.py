@@ -69,6 +69,8 @@ def check_nothing_leaked(engine: Engine) -> None:
     assert sorted(loop._free_lanes) == list(range(loop.limits.lanes))
     held = Counter(page for cached in loop.prefixes._retained for page in cached.table.pages)
     assert all(loop.pool.references[page] == held[page] for page in range(loop.pool.pages))
+    for cached in loop.prefixes._retained:
+        assert len(cached.table.pages) == -(-cached.table.length // loop.pool.page_slots)
     while loop.prefixes.evict():
         pass
     assert loop.pool.free == loop.pool.pages - 1 and not any(loop.pool.references)

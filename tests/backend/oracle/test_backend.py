@@ -17,6 +17,7 @@ from zllm.embedded import Engine
 from zllm.kv_cache.paged import KvSpec
 from zllm.quant.formats import FORMATS
 from zllm.runtime.compose import ArrayBytes
+from zllm.runtime.recorder import Recorder
 from zllm.weight.linear_weight import F32, LinearWeight, stored
 
 GROUP = Group("full", 4, 5)
@@ -187,6 +188,30 @@ def test_values_that_live_together_never_share_memory(plain: Engine) -> None:
             made = {value.id for before in ops[:at] for value in before.outs}
             for live in made & later:
                 assert all(not np.shares_memory(arrays[live], arrays[o.id]) for o in op.outs)
+
+
+def test_a_part_of_a_product_lives_as_long_as_its_last_reader() -> None:
+    """`second` is read at once, `first` after another product of the same size."""
+    backend = OracleBackend(lanes=1)
+    rng = np.random.default_rng(5)
+    w, wide = rng.standard_normal((2, 8, 4)).astype(np.float32)
+    halves = [f32_of(w[:4]), f32_of(w[4:])]
+    pair = backend.load("pair", halves, uses=MATRIX)
+    one = backend.load("one", [f32_of(w[:4])], uses=MATRIX)
+    head = backend.load("head", [f32_of(wide)], uses=MATRIX)
+    unit = backend.load("unit", [f32_of(np.ones(4, np.float32))], uses=frozenset({"rms_norm"}))
+    ops = Recorder(PlanKey(3, 1, 128, "logits"), backend.missing)
+    first, second = ops.project(ops.embed(one), pair)
+    third, _ = ops.project(ops.linear(second, one), pair)
+    ops.emit(ops.linear(third, one, residual=first), unit, head, 1e-6)
+    plan = backend.compile(ops.finish([]))
+    step = np.zeros(plan.layout.words, np.int32)
+    step[plan.layout.offset["token"] :][:3] = [2, 0, 3]
+    logits = plan.submit(step).round.logits
+    x = w[[2, 0, 3]].astype(np.float64)
+    t = (x @ w[4:].T @ w[:4].T) @ w[:4].T @ w[:4].T + x @ w[:4].T
+    truth = t / np.sqrt((t**2).mean(1, keepdims=True)) @ wide.T
+    np.testing.assert_allclose(logits, truth, rtol=1e-4, atol=1e-4)
 
 
 def test_close_frees_everything_twice() -> None:
