@@ -15,9 +15,9 @@ from zllm.rope import RopeSpec
 
 pytestmark = pytest.mark.vulkan
 
-# Of the largest result. Measured: rope 1e-7, attend 4e-7. Seeded faults seen to fail: one position
-# too many or too few, a page of another sequence, a dropped lane or split.
-TOLERANCE = 2e-6
+# Of the largest result. Measured: rope 1e-7, attend 4e-7, and 2e-6 with scores of ±40. Seeded
+# faults seen to fail: one position too many or too few, a page of another sequence, no last split.
+TOLERANCE = 5e-6
 PAGES = 12
 CONTEXT = 40
 

@@ -106,6 +106,6 @@ def test_wgsl_has_no_directive_and_says_what_it_is(file: resources.abc.Traversab
     """Drivers put their own directives before the joined text, where alone they may stand."""
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"^\s*(enable|requires|diagnostic)\b", text, re.MULTILINE)
-    assert max(map(len, text.splitlines())) <= 120
+    assert max(map(len, text.splitlines())) <= 100
     bindings = [int(n) for n in re.findall(r"@binding\((\d+)\)", text)]
     assert all(n < 8 for n in bindings)

@@ -80,7 +80,7 @@ def lower_gated(op: Op, context: Context) -> list[Dispatch]:
 def gated_dispatch(gate: View, up: View, out: View) -> Dispatch:
     values: dict[str, float] = {"COLUMNS": out.columns, "ROWS": out.rows}
     values |= places(gate=gate, up=up, out=out)
-    kernel = Kernel("gated", compose("gated"), ("read", "read", "write"), constants(values))
+    kernel = Kernel("gated", compose("silu", "gated"), ("read", "read", "write"), constants(values))
     grid = (min(GATED_GRID, ceil_div(out.rows * out.columns, 64)), 1, 1)
     return Dispatch(kernel, (gate.buffer, up.buffer, out.buffer), grid)
 

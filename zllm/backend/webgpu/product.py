@@ -145,7 +145,8 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
     if residual is not None:
         values |= {"RESIDUAL_OFFSET": residual.offset, "RESIDUAL_STRIDE": residual.stride}
     shape, sources, more, grid = _shape(rows, x.rows, product.gated, info)
-    wgsl = compose(_input(product, bank), *FORMATS[bank.format].sources, "product", *sources)
+    decode = FORMATS[bank.format].sources
+    wgsl = compose(_input(product, bank), *decode, "silu", "product", *sources)
     kernel = Kernel(f"{shape}_{bank.format}", wgsl, ACCESS, constants(values | more))
     # WGSL has no optional binding: where nothing is read, x stands in.
     buffers = (

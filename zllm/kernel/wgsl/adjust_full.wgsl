@@ -1,5 +1,5 @@
 // Penalties and bias (zllm.sampling.penalise), kept for the draw.
-@group(0) @binding(3) var<storage, read> counts: array<i32>; // [lanes, V]: 2 × times generated + seen
+@group(0) @binding(3) var<storage, read> counts: array<i32>; // [lanes, V]: 2 × generated + seen
 @group(0) @binding(4) var<storage, read> bias: array<f32>; // [lanes, V]
 @group(0) @binding(5) var<storage, read_write> scores: array<f32>; // [B, V]
 

@@ -1,4 +1,5 @@
-// What both shapes of grouped-query attention share. A query sees its own sequence's positions up to its own.
+// What both shapes of grouped-query attention share. A query sees its own sequence's positions up
+// to its own.
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> keys: array<vec4<f32>>; // [slots, G, K]
 @group(0) @binding(2) var<storage, read> values: array<vec4<f32>>;

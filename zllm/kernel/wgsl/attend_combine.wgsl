@@ -1,5 +1,5 @@
 // Joins what the splits of attend_group left for each query.
-@group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>; // a split: (maximum, total), then sums
+@group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>; // (maximum, total), then sums
 @group(0) @binding(1) var<storage, read> step: array<i32>;
 @group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;
 

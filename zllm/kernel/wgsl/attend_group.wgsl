@@ -1,5 +1,5 @@
-// GPUs: a workgroup owns one query and one split of its positions, THREADS positions at a time. With
-// several splits it leaves (maximum, total) and unscaled sums in `out` for attend_combine.
+// GPUs: a workgroup owns one query and one split of its positions, THREADS positions at a time.
+// With several splits it leaves (maximum, total) and unscaled sums in `out` for attend_combine.
 override SPLITS: u32;
 override SPLIT_POSITIONS: u32; // a multiple of THREADS
 

@@ -30,7 +30,8 @@ fn input(row: u32, block: u32) -> Input {
     var h = x4(row, quad + 7u);
     var squares = 0.0;
     if (NORM) {
-        squares = dot(a * a + b * b + c * c + d * d + e * e + f * f + g * g + h * h, vec4<f32>(1.0));
+        let sum = a * a + b * b + c * c + d * d + e * e + f * f + g * g + h * h;
+        squares = dot(sum, vec4<f32>(1.0));
         a *= norm4(quad);
         b *= norm4(quad + 1u);
         c *= norm4(quad + 2u);
@@ -43,12 +44,14 @@ fn input(row: u32, block: u32) -> Input {
     let low = dot(a + b + c + d, vec4<f32>(1.0));
     let high = dot(e + f + g + h, vec4<f32>(1.0));
     return Input(
-        a * SPREAD, b * SPREAD, c * SPREAD, d * SPREAD, e * SPREAD, f * SPREAD, g * SPREAD, h * SPREAD,
+        a * SPREAD, b * SPREAD, c * SPREAD, d * SPREAD,
+        e * SPREAD, f * SPREAD, g * SPREAD, h * SPREAD,
         low, high, squares
     );
 }
 
-// Quads of x that the two quads of `part` meet: low nibbles hold elements 0 … 15, high ones the rest.
+// Quads of x that the two quads of `part` meet: low nibbles hold elements 0 … 15, high ones the
+// rest.
 fn part_quads(part: u32) -> vec2<u32> {
     let quad = 8u * (part / 4u) + part % 4u;
     return vec2<u32>(quad, quad + 4u);

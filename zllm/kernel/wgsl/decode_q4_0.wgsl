@@ -1,4 +1,5 @@
-// Q4_0 (zllm.quant.gguf_legacy), repacked: a row is a vec4 of nibbles a block, then an f16 d a block: d (q - 8).
+// Q4_0 (zllm.quant.gguf_legacy), repacked: a row is a vec4 of nibbles a block, then an f16 d a
+// block: d (q - 8).
 struct Block {
     nibbles: vec4<u32>,
     d: f32,

@@ -1,5 +1,5 @@
-// Q4_1 (zllm.quant.gguf_legacy), repacked: a row is a vec4 of nibbles a block, then a word of f16 d and m
-// a block: d q + m.
+// Q4_1 (zllm.quant.gguf_legacy), repacked: a row is a vec4 of nibbles a block, then a word of f16 d
+// and m a block: d q + m.
 struct Block {
     nibbles: vec4<u32>,
     scales: u32,

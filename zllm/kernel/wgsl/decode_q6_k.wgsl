@@ -1,6 +1,6 @@
 // Q6_K (zllm.quant.gguf_k), cut into blocks of 32 by repack_q6_k: d scale (q - 32). A row is
 // a vec4 of low nibbles a block, as in Q4_0;
-// two words of upper bits a block: bits 2k, 2k+1 of byte i belong to element 4k+i of the block's half;
+// two words of upper bits a block: bits 2k, 2k+1 of byte i are of element 4k+i of the half;
 // a word of scales a block: f16 d, then an int8 scale for either half.
 struct Block {
     nibbles: vec4<u32>,

@@ -1,4 +1,5 @@
-// Q8_0 (zllm.quant.gguf_legacy), repacked: a row is two vec4s of signed bytes a block, then an f16 d a block: d q.
+// Q8_0 (zllm.quant.gguf_legacy), repacked: a row is two vec4s of signed bytes a block, then an f16
+// d a block: d q.
 struct Block {
     low: vec4<u32>,
     high: vec4<u32>,

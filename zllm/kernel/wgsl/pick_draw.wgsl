@@ -1,7 +1,8 @@
-// Temperature, top-k, top-p, min-p and the Gumbel-max draw as zllm.sampling defines them, without a sort:
-// z <= 0, so the bits of |z| order tokens from likely to unlikely, and a filter is a largest allowed value of
-// them, found by bisection. Only whole sets between two neighbours matter, so bisection stops early.
-@group(0) @binding(5) var<storage, read_write> scores: array<f32>; // [B, V] penalised and biased; then z
+// Temperature, top-k, top-p, min-p and the Gumbel-max draw as zllm.sampling defines them, without a
+// sort: z <= 0, so the bits of |z| order tokens from likely to unlikely, and a filter is a largest
+// allowed value of them, found by bisection. Only whole sets between two neighbours matter, so
+// bisection stops early.
+@group(0) @binding(5) var<storage, read_write> scores: array<f32>; // [B, V] adjusted; then z
 @group(0) @binding(6) var<storage, read_write> counts: array<i32>; // [lanes, V]
 
 override TEMPERATURE: u32; // offsets of step words
@@ -26,7 +27,7 @@ fn pick(seq: u32, likeliest: vec2<u32>, lane: u32) -> u32 {
         scores[base + token] = max((scores[base + token] - peak) / temperature, LOWEST);
     }
     let limit = min(limit_mass(base, seq, limit_count(base, seq, lane), lane), limit_ratio(seq));
-    var best = vec2<u32>(bitcast<u32>(LOWEST), NONE);
+    var best = nobody();
     let keys = draw_keys(seq);
     for (var token = lane; token < VOCABULARY; token += THREADS) {
         let z = scores[base + token];

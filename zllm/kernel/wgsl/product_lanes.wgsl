@@ -1,5 +1,5 @@
-// Software adapters: a thread owns eight matrix rows (or four gates with their partners) and up to four
-// tokens; no barrier, no workgroup memory, one bounds check a block.
+// Software adapters: a thread owns eight matrix rows (or four gates with their partners) and up to
+// four tokens; no barrier, no workgroup memory, one bounds check a block.
 override THREADS: u32;
 
 @compute @workgroup_size(THREADS)

@@ -1,5 +1,5 @@
-// GPUs, few tokens: a workgroup owns four matrix rows (or two gates with their partners) and all tokens,
-// at most eight; each decoded weight meets every token.
+// GPUs, few tokens: a workgroup owns four matrix rows (or two gates with their partners) and all
+// tokens, at most eight; each decoded weight meets every token.
 override GROUPS: u32; // of four results (two if GATED)
 
 fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {

@@ -1,9 +1,9 @@
-// GPUs, many tokens: a workgroup owns 64 matrix rows (or 32 gates with their partners) by 32 tokens. Weights
-// are decoded once into workgroup memory, 32 elements of each row at a time.
+// GPUs, many tokens: a workgroup owns 64 matrix rows (or 32 gates with their partners) by 32
+// tokens. Weights are decoded once into workgroup memory, 32 elements of each row at a time.
 const TILE_ROWS: u32 = 64u;
 const TILE_TOKENS: u32 = 32u;
 const TILE_PARTS: u32 = 4u; // of 8 elements
-const ROW_QUADS: u32 = 9u; // two a part, and one so that neighbouring rows lie in different memory banks
+const ROW_QUADS: u32 = 9u; // two a part, and one against bank conflicts
 
 override TILES: u32; // of rows
 
@@ -101,7 +101,8 @@ fn token_scales(squares: f32, line: u32, lane: u32) -> vec4<f32> {
     workgroupBarrier();
     if (lane < TILE_TOKENS) {
         let i = lane * TILE_PARTS;
-        scales[lane] = norm_scale(inputs[i].x + inputs[i + 1u].x + inputs[i + 2u].x + inputs[i + 3u].x);
+        let sum = inputs[i].x + inputs[i + 1u].x + inputs[i + 2u].x + inputs[i + 3u].x;
+        scales[lane] = norm_scale(sum);
     }
     workgroupBarrier();
     let s = vec4<f32>(scales[line], scales[line + 8u], scales[line + 16u], scales[line + 24u]);

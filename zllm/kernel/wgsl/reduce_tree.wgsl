@@ -1,4 +1,5 @@
-// Reductions over a workgroup of THREADS (a power of two) through workgroup memory; every lane gets the answer.
+// Reductions over a workgroup of THREADS (a power of two) through workgroup memory; every lane gets
+// the answer.
 override THREADS: u32;
 
 var<workgroup> partial: array<vec4<f32>, 256>;

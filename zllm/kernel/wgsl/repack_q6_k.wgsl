@@ -23,8 +23,8 @@ fn repack_block(row: u32, block: u32) {
     let low = at + 64u * half + 32u * (run % 2u);
     let high = at + 128u + 32u * half;
     let scale = at + 192u + 8u * half + 2u * run;
-    out[to + 6u * BLOCKS + block] = byte(row, at + 208u) | (byte(row, at + 209u) << 8u) | (byte(row, scale) << 16u)
-        | (byte(row, scale + 1u) << 24u);
+    out[to + 6u * BLOCKS + block] = byte(row, at + 208u) | (byte(row, at + 209u) << 8u)
+        | (byte(row, scale) << 16u) | (byte(row, scale + 1u) << 24u);
     var upper = vec2<u32>(); // of elements 0 … 15 and 16 … 31
     for (var k = 0u; k < 4u; k++) {
         var word = 0u;

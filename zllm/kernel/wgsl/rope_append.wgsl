@@ -2,7 +2,7 @@
 @group(0) @binding(0) var<storage, read> q: array<f32>;
 @group(0) @binding(1) var<storage, read> k: array<f32>;
 @group(0) @binding(2) var<storage, read> v: array<f32>;
-@group(0) @binding(3) var<storage, read> angles: array<f32>; // a position: cos of each pair, then sin
+@group(0) @binding(3) var<storage, read> angles: array<f32>; // [context, r]: cos, then sin
 @group(0) @binding(4) var<storage, read> step: array<i32>;
 @group(0) @binding(5) var<storage, read_write> keys: array<f32>; // [slots, G, K]
 @group(0) @binding(6) var<storage, read_write> values: array<f32>;

@@ -5,13 +5,21 @@
 override VOCABULARY: u32;
 override X_OFFSET: u32;
 override X_STRIDE: u32;
-override CANDIDATES: u32; // runs that the vocabulary is dealt into: candidate i owns tokens i, i + CANDIDATES, …
+override CANDIDATES: u32; // runs of the vocabulary: run i owns tokens i, i + CANDIDATES, …
 override VALID_SEQS: u32; // offsets of step words
 override LANE: u32;
 override FLAGS: u32;
 
 const LOWEST: f32 = -3.4e38;
 const NONE: u32 = 0xffffffffu;
+
+// What the first pass finds in a candidate run.
+struct Run {
+    best: vec2<u32>, // largest logit (bits) and its token
+    adjusted: vec2<u32>, // the same after penalties and bias
+    sum: f32, // of e^(logit - best)
+    flags: u32,
+}
 
 fn logit(seq: u32, token: u32) -> f32 {
     return logits[X_OFFSET + seq * X_STRIDE + token];
@@ -21,6 +29,11 @@ fn lane_of(seq: u32) -> u32 {
     return u32(step[LANE + seq]);
 }
 
+// Less likely than any token.
+fn nobody() -> vec2<u32> {
+    return vec2<u32>(bitcast<u32>(LOWEST), NONE);
+}
+
 // (value, token) as bits; the likelier of two, ties to the lower token.
 fn likelier(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let x = bitcast<f32>(a.x);
@@ -28,8 +41,8 @@ fn likelier(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return select(a, b, y > x || (y == x && b.y < a.y));
 }
 
-// log x of a normal x > 0 to an ulp (Cephes logf), so that every device draws alike; the builtin may be
-// wrong by 2^-21.
+// log x of a normal x > 0 to an ulp (Cephes logf), so that every device draws alike; the builtin
+// may be wrong by 2^-21.
 fn ln(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     var exponent = f32(bits >> 23u) - 126.0;

@@ -1,11 +1,4 @@
 // Second pass, one workgroup a sequence: pick the token, write the record and carry the token on.
-struct Run {
-    best: vec2<u32>, // largest logit (bits) and its token
-    adjusted: vec2<u32>, // the same after penalties and bias
-    sum: f32, // of e^(logit - best)
-    flags: u32,
-}
-
 @group(0) @binding(2) var<storage, read_write> runs: array<Run>;
 @group(0) @binding(3) var<storage, read_write> carry_token: array<i32>;
 @group(0) @binding(4) var<storage, read_write> records: array<i32>;
@@ -31,9 +24,7 @@ fn main(
     if (seq >= u32(step[VALID_SEQS])) {
         return;
     }
-    var mine = Run(
-        vec2<u32>(bitcast<u32>(LOWEST), NONE), vec2<u32>(bitcast<u32>(LOWEST), NONE), 0.0, 0u
-    );
+    var mine = Run(nobody(), nobody(), 0.0, 0u);
     let first = seq * CANDIDATES;
     for (var i = lane; i < CANDIDATES; i += THREADS) {
         let run = runs[first + i];
@@ -57,7 +48,8 @@ fn main(
     let record = seq * RECORD_WORDS;
     if (lane == 0u) {
         records[record + RECORD_TOKEN] = i32(token);
-        records[record + RECORD_LOGPROB] = bitcast<i32>(select(0.0, logit(seq, token) - log_total, LOGPROBS));
+        let logprob = select(0.0, logit(seq, token) - log_total, LOGPROBS);
+        records[record + RECORD_LOGPROB] = bitcast<i32>(logprob);
         records[record + RECORD_FLAGS] = i32(flags);
         carry_token[lane_of(seq)] = i32(token);
         carry(seq, token);
@@ -77,7 +69,7 @@ fn main(
 }
 
 fn own_best(first: u32, lane: u32) -> vec2<u32> {
-    var best = vec2<u32>(bitcast<u32>(LOWEST), NONE);
+    var best = nobody();
     for (var i = lane; i < CANDIDATES; i += THREADS) {
         best = likelier(best, runs[first + i].best);
     }
@@ -86,7 +78,7 @@ fn own_best(first: u32, lane: u32) -> vec2<u32> {
 
 // The run's likeliest token after `taken`. Runs are read and written by one thread each.
 fn step_down(seq: u32, run: u32, taken: vec2<u32>) {
-    var best = vec2<u32>(bitcast<u32>(LOWEST), NONE);
+    var best = nobody();
     for (var token = taken.y % CANDIDATES; token < VOCABULARY; token += CANDIDATES) {
         let next = vec2<u32>(bitcast<u32>(logit(seq, token)), token);
         let x = bitcast<f32>(taken.x);

@@ -1,11 +1,4 @@
 // First pass over the logits: what each candidate run holds.
-struct Run {
-    best: vec2<u32>, // largest logit (bits) and its token
-    adjusted: vec2<u32>, // the same after penalties and bias
-    sum: f32, // of e^(logit - best)
-    flags: u32,
-}
-
 @group(0) @binding(2) var<storage, read_write> runs: array<Run>;
 
 override LOGPROBS: bool;
@@ -15,9 +8,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (id.y >= u32(step[VALID_SEQS]) || id.x >= CANDIDATES) {
         return;
     }
-    var run = Run(
-        vec2<u32>(bitcast<u32>(LOWEST), NONE), vec2<u32>(bitcast<u32>(LOWEST), NONE), 0.0, 0u
-    );
+    var run = Run(nobody(), nobody(), 0.0, 0u);
     for (var token = id.x; token < VOCABULARY; token += CANDIDATES) {
         let value = logit(id.y, token);
         // Infinities and NaNs by their exponent: compilers may assume that comparisons see none.
@@ -25,7 +16,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             run.flags = 1u;
         }
         run.best = likelier(run.best, vec2<u32>(bitcast<u32>(value), token));
-        run.adjusted = likelier(run.adjusted, vec2<u32>(bitcast<u32>(adjust(id.y, token, value)), token));
+        let adjusted = adjust(id.y, token, value);
+        run.adjusted = likelier(run.adjusted, vec2<u32>(bitcast<u32>(adjusted), token));
     }
     if (LOGPROBS) {
         let peak = bitcast<f32>(run.best.x);

@@ -1,6 +1,6 @@
-// Four bytes of a word as floats, left in place: element i comes out 2^(8i) too large, and SPREAD, on the
-// side of x, takes it back exactly. A mask and an i32 conversion are the cheapest unpacking on CPUs. The
-// last byte is shifted down, for in place it could be negative.
+// Four bytes of a word as floats, left in place: element i comes out 2^(8i) too large, and SPREAD,
+// on the side of x, takes it back exactly. A mask and an i32 conversion are the cheapest unpacking
+// on CPUs. The last byte is shifted down, for in place it could be negative.
 const SPREAD = vec4<f32>(1.0, 0x1p-8, 0x1p-16, 1.0);
 
 fn spread_bytes(word: u32) -> vec4<f32> {
