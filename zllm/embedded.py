@@ -15,6 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,12 +70,15 @@ class Engine:
     ) -> None:
         _check_count("lanes", lanes)
         _check_count("cache_tokens", cache_tokens)
-        self.model = Model(model)
-        self.context = _context(context, self.model.context)
-        self.backend = create_backend(backend, lanes=lanes, resident=resident)
-        self._loop = self._build(
-            lanes, cache_tokens or max(2 * self.context, DEFAULT_CONTEXT), progress
-        )
+        with ExitStack() as undo:
+            self.model = Model(model)
+            undo.callback(self.model.checkpoint.close)
+            self.context = _context(context, self.model.context)
+            self.backend = create_backend(backend, lanes=lanes, resident=resident)
+            undo.callback(self.backend.close)
+            tokens = cache_tokens or max(2 * self.context, DEFAULT_CONTEXT)
+            self._loop = self._build(lanes, tokens, progress)
+            undo.pop_all()
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()  # held during a round
         self._changes: deque[Callable[[], None]] = deque()  # to make between two rounds

@@ -65,6 +65,7 @@ def parse_request(body: Mapping[str, Any], *, vocabulary: int) -> Request:
             f"unknown field{'s' * (len(unknown) > 1)} {', '.join(sorted(unknown))}; "
             f"known: {', '.join(sorted(_FIELDS))}"
         )
+    _check_pairs(given)
     values: dict[str, Any] = {}
     for name, value in given.items():
         values.update(_FIELDS[name](name, value))
@@ -72,6 +73,18 @@ def parse_request(body: Mapping[str, Any], *, vocabulary: int) -> Request:
     _check_ids(values, vocabulary)
     _merge_logprobs(values, chat="messages" in values)
     return Request(**values)
+
+
+def _check_pairs(given: Mapping[str, Any]) -> None:
+    """Two names of one thing may not disagree."""
+    if (
+        "max_tokens" in given
+        and given.get("max_completion_tokens", given["max_tokens"]) != (given["max_tokens"])
+    ):
+        raise RequestError("max_tokens and max_completion_tokens differ: give one of them")
+    logprobs = given.get("logprobs")
+    if "top_logprobs" in given and isinstance(logprobs, int) and not isinstance(logprobs, bool):
+        raise RequestError("logprobs is a number and top_logprobs is given too: give one of them")
 
 
 def _check_source(values: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,14 @@ class PrefixCache:
                 self._release(cached)
                 return True
         return False
+
+    def reclaimable(self, *, keep: Collection[int] = ()) -> int:
+        """Pages that eviction would free: held by retained tables alone, and not in `keep`."""
+        held = Counter(page for cached in self._retained for page in cached.table.pages)
+        return sum(
+            page not in keep and count == self._retained[0].table.pool.references[page]
+            for page, count in held.items()
+        )
 
     def _release(self, cached: Cached) -> None:
         self._retained.remove(cached)

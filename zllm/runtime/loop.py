@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import NOT_FINITE, Backend, Group, RecordLayout, Ticket
+from zllm.backend.capability import NOT_FINITE, Backend, Group, RecordLayout, Round, Ticket
 from zllm.errors import RequestError
 from zllm.kv_cache.paged import PagePool, PageTable
 from zllm.kv_cache.prefix import Cached, PrefixCache
@@ -27,8 +27,6 @@ class Flight:
     pieces: list[Piece]
     ticket: Ticket
     top_logprobs: int
-    # Pieces whose sequence ended while the round was in flight: what they drew is discarded.
-    discarded: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +157,16 @@ class Loop:
     def _table(self, sequence: Sequence) -> PageTable | None:
         """Pages for the whole prefill, or None if it must wait for others to end."""
         tokens = sequence.tokens
-        match = self.prefixes.match(tokens[:-1], self._live())
+        length, source = self.prefixes.match(tokens[:-1], self._live()) or (0, None)
+        shared = source.pages[: length // self.group.page_slots] if source else []
+        needed = self.group.entries(len(tokens)) - len(shared)
+        if needed > self.pool.free + self.prefixes.reclaimable(keep=shared):
+            self._refuse_or_wait(sequence)
+            return None
+        while source and not self.pool.free and self.prefixes.evict(keep=source):
+            pass
         table = PageTable(self.pool)
-        if match is not None:
-            length, source = match
-            while not self.pool.free and self.prefixes.evict(keep=source):
-                pass
-        if match is not None and self.pool.free:
+        if source and self.pool.free:
             table, moved_from, moved_to = source.fork(length)
             if moved_from:
                 self.backend.copy_slots(self.group.name, moved_from, moved_to)
@@ -220,16 +221,15 @@ class Loop:
             bias = sequence.bias(self.limits.vocabulary)
             self.backend.write_lane(sequence.lane, counts=None, bias=bias)
 
-    def _read(self, flight: Flight, answer: object) -> None:
-        records: NDArray[np.int32] = answer.records  # type: ignore[attr-defined]
+    def _read(self, flight: Flight, answer: Round) -> None:
         for seq, piece in enumerate(flight.pieces):
             sequence = piece.sequence
             sequence.in_flight -= piece.draws
-            if seq in flight.discarded or sequence.table is None:
+            if sequence.table is None:  # it ended while the round was in flight
                 continue
             sequence.table.commit(piece.count)
             if piece.draws:
-                self._accept(sequence, records[seq], flight.top_logprobs)
+                self._accept(sequence, answer.records[seq], flight.top_logprobs)
 
     def _accept(self, sequence: Sequence, record: NDArray[np.int32], top_logprobs: int) -> None:
         if record[RecordLayout.FLAGS] & NOT_FINITE:
@@ -260,10 +260,6 @@ class Loop:
             table.close()
 
     def _leave(self, sequence: Sequence, *, keep: bool = False) -> None:
-        for flight in self.flights:
-            flight.discarded.update(
-                seq for seq, piece in enumerate(flight.pieces) if piece.sequence is sequence
-            )
         assert sequence.table is not None
         sequence.table.rollback()
         if not keep:
