@@ -28,17 +28,7 @@ class Model:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """LoadError if the model comes without one."""
-        files = self.checkpoint.tokenizer_files
-        if files is None:
-            return Tokenizer.from_gguf(self.checkpoint.metadata)
-        if files.tokenizer is None:
-            raise LoadError(
-                f"{self.path} has no tokenizer.json, so it takes token ids only: "
-                "add the file, or send `tokens`"
-            )
-        tokenizer = Tokenizer.from_hf(files.tokenizer, files.config)
-        tokenizer.chat_template = files.chat_template or tokenizer.chat_template
-        return tokenizer
+        return tokenizer_of(self.checkpoint, self.path)
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
@@ -100,6 +90,21 @@ class Model:
         tokenizer = self.tokenizer_for(request)
         ids = set(self.checkpoint.generation.eos) | set(tokenizer.eos_ids if tokenizer else ())
         return {id for id in ids if id < self.vocabulary}
+
+
+def tokenizer_of(checkpoint: Checkpoint, path: Path) -> Tokenizer:
+    """The tokenizer that a checkpoint brings. LoadError if it brings none."""
+    files = checkpoint.tokenizer_files
+    if files is None:
+        return Tokenizer.from_gguf(checkpoint.metadata)
+    if files.tokenizer is None:
+        raise LoadError(
+            f"{path} has no tokenizer.json, so it takes token ids only: "
+            "add the file, or send `tokens`"
+        )
+    tokenizer = Tokenizer.from_hf(files.tokenizer, files.config)
+    tokenizer.chat_template = files.chat_template or tokenizer.chat_template
+    return tokenizer
 
 
 def _first(*values: float | None) -> float:

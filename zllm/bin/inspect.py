@@ -6,16 +6,21 @@ import argparse
 import dataclasses
 import json
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from zllm import hub
-from zllm.bin.model_flags import tokenizer_of
 from zllm.bin.terminal import printable
-from zllm.errors import ZllmError
+from zllm.errors import LoadError, ZllmError
+from zllm.model import tokenizer_of
 from zllm.quant.formats import FORMATS
+from zllm.weight import shards
+from zllm.weight.byte_source import FileSource
 from zllm.weight.checkpoint import Checkpoint, open_checkpoint
-from zllm.weight.linear_weight import format_of
+from zllm.weight.gguf import MAGIC, open_gguf
+from zllm.weight.linear_weight import LinearWeight, format_of
 
 F32_BYTES = 4
 DEFAULT_CONTEXT = 4096  # of the memory estimate: what the engine takes if it is not told
@@ -38,21 +43,23 @@ def run(args: argparse.Namespace) -> int:
     if args.context is not None and args.context < 1:
         raise ZllmError(f"--context must be at least 1, got {args.context}")
     path = hub.resolve(args.path)
-    checkpoint = open_checkpoint(path)
-    found = describe(path, checkpoint, args.context)
-    if args.tensors:
-        found["tensors"] = _tensors(checkpoint)
-    checkpoint.close()
-    if args.json:
-        print(json.dumps(found))
+    try:
+        checkpoint = open_checkpoint(path)
+    except LoadError as error:
+        found, lines = _describe_container(path, error)
     else:
-        print("\n".join(printable(line) for line in _lines(found)))
+        found = describe(path, checkpoint, args.context)
+        if args.tensors:
+            found["tensors"] = _tensors(checkpoint.tensors)
+        checkpoint.close()
+        lines = _lines(found)
+    print(json.dumps(found) if args.json else "\n".join(map(printable, lines)))
     return 0
 
 
 def describe(path: Path, checkpoint: Checkpoint, context: int | None = None) -> Json:
     """Everything that `zllm inspect` tells, but for the list of tensors."""
-    formats = _formats(checkpoint)
+    formats = _formats(checkpoint.tensors)
     missing = [name for name, entry in formats.items() if not entry["runnable"]]
     config = dataclasses.asdict(checkpoint.config)
     rope = config.pop("rope", None)
@@ -67,7 +74,7 @@ def describe(path: Path, checkpoint: Checkpoint, context: int | None = None) -> 
         "formats": formats,
         "config": config,
         "rope": rope,
-        "tokenizer": _tokenizer(checkpoint),
+        "tokenizer": _tokenizer(checkpoint, path),
         "generation": {
             name: value
             for name, value in dataclasses.asdict(checkpoint.generation).items()
@@ -77,9 +84,43 @@ def describe(path: Path, checkpoint: Checkpoint, context: int | None = None) -> 
     }
 
 
-def _formats(checkpoint: Checkpoint) -> dict[str, Json]:
+def _describe_container(path: Path, error: LoadError) -> tuple[Json, list[str]]:
+    """The tensors of a file that is no runnable model; raises `error` if it is no container."""
+    with open_tensors(path, error) as tensors:
+        found: Json = {
+            "path": str(path),
+            "runnable": False,
+            "reason": str(error),
+            "parameters": sum(math.prod(weight.shape) for weight in tensors.values()),
+            "formats": _formats(tensors),
+            "tensors": _tensors(tensors),
+        }
+    rows = [("path", str(path)), ("runs", f"no: {error}"), *_format_rows(found["formats"])]
+    return found, [_row(*row) for row in rows] + _tensor_rows(found["tensors"])
+
+
+@contextmanager
+def open_tensors(path: Path, error: LoadError) -> Iterator[Mapping[str, LinearWeight]]:
+    """The tensors of one container file under their own names; raises `error` if it is none."""
+    if path.suffix == ".safetensors":
+        files = shards.open_files([path])
+        yield files.tensors
+        files.close()
+        return
+    if not path.is_file():
+        raise error
+    source = FileSource(path)
+    try:
+        if bytes(source.read(0, min(4, source.size_bytes))) != MAGIC:
+            raise error
+        yield open_gguf(source).tensors
+    finally:
+        source.close()
+
+
+def _formats(tensors: Mapping[str, LinearWeight]) -> dict[str, Json]:
     formats: dict[str, Json] = {}
-    for weight in checkpoint.tensors.values():
+    for weight in tensors.values():
         name = format_of(weight)
         entry = formats.setdefault(name, {"tensors": 0, "bytes": 0, "runnable": name in FORMATS})
         entry["tensors"] += 1
@@ -87,13 +128,12 @@ def _formats(checkpoint: Checkpoint) -> dict[str, Json]:
     return dict(sorted(formats.items(), key=lambda item: -item[1]["bytes"]))
 
 
-def _tokenizer(checkpoint: Checkpoint) -> Json:
+def _tokenizer(checkpoint: Checkpoint, path: Path) -> Json:
     try:
-        tokenizer = tokenizer_of(checkpoint)
+        tokenizer = tokenizer_of(checkpoint, path)
     except ZllmError as error:
         return {"usable": False, "reason": str(error)}
-    files = checkpoint.tokenizer_files
-    template = tokenizer.chat_template or (files.chat_template if files else None)
+    template = tokenizer.chat_template
     return {
         "usable": True,
         "kind": _tokenizer_kind(checkpoint),
@@ -130,7 +170,7 @@ def _memory(checkpoint: Checkpoint, context: int | None) -> Json:
     }
 
 
-def _tensors(checkpoint: Checkpoint) -> list[Json]:
+def _tensors(tensors: Mapping[str, LinearWeight]) -> list[Json]:
     return [
         {
             "name": name,
@@ -138,7 +178,7 @@ def _tensors(checkpoint: Checkpoint) -> list[Json]:
             "shape": list(weight.shape),
             "bytes": weight.data.size_bytes,
         }
-        for name, weight in checkpoint.tensors.items()
+        for name, weight in tensors.items()
     ]
 
 
@@ -158,13 +198,20 @@ def _lines(found: Json) -> list[str]:
         ("generation", _pairs(found["generation"]) or "no defaults"),
         *_memory_rows(found["memory"]),
     ]
-    lines = [f"{name:<11} {text}" for name, text in rows]
-    tensors = found.get("tensors", [])
+    return [_row(*row) for row in rows] + _tensor_rows(found.get("tensors", []))
+
+
+def _row(name: str, text: str) -> str:
+    return f"{name:<11} {text}"
+
+
+def _tensor_rows(tensors: list[Json]) -> list[str]:
     width = max((len(tensor["name"]) for tensor in tensors), default=0)
+    rows = []
     for tensor in tensors:
         shape = " × ".join(map(str, tensor["shape"]))
-        lines.append(f"  {tensor['name']:<{width}}  {tensor['format']:<6} {shape}")
-    return lines
+        rows.append(f"  {tensor['name']:<{width}}  {tensor['format']:<6} {shape}")
+    return rows
 
 
 def _verdict(found: Json) -> str:

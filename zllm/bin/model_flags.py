@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Never
 
 from tqdm import tqdm
 
-from zllm.errors import LoadError, ZllmError
+from zllm.errors import ZllmError
 from zllm.runtime.compose import BACKENDS, RESIDENT
-from zllm.text.tokenizer import Tokenizer
-from zllm.weight.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from zllm.embedded import Engine
@@ -73,16 +71,6 @@ def open_engine(args: argparse.Namespace, **options: Any) -> tuple[Engine, float
             **settings,
         )
     return engine, time.perf_counter() - start
-
-
-def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
-    """LoadError or TokenizerError if the model comes without one that can be used."""
-    files = checkpoint.tokenizer_files
-    if files is None:
-        return Tokenizer.from_gguf(checkpoint.metadata)
-    if files.tokenizer is None:
-        raise LoadError("the model folder has no tokenizer.json: add the file")
-    return Tokenizer.from_hf(files.tokenizer, files.config)
 
 
 def token_ids(text: str, flag: str) -> list[int]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from zllm import hub
-from zllm.bin.model_flags import add_model, read_bytes, tokenizer_of
+from zllm.bin.model_flags import add_model, read_bytes
 from zllm.errors import ZllmError
+from zllm.model import Model
 from zllm.text.tokenizer import Tokenizer
-from zllm.weight.checkpoint import open_checkpoint
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     text = _text(args)
-    checkpoint = open_checkpoint(hub.resolve(args.model))
-    tokenizer = tokenizer_of(checkpoint)
+    tokenizer = Model(args.model).tokenizer
     ids = tokenizer.encode(text, special=not args.no_special)
     if args.json:
         answer: dict[str, object] = {"ids": ids}

@@ -80,7 +80,7 @@ def _gated_linear(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     x, w = plan.array(_value(op.ins[0])), _weight(op.ins[1], backend)
     out = plan.array(op.outs[0])
     rows, width = out.shape
-    both = plan.allocate(rows * 2 * width).reshape(rows, 2 * width)
+    both = plan.scratch(rows * 2 * width).reshape(rows, 2 * width)
     bias = None if op.ins[2] is None else _weight(op.ins[2], backend).dense()
 
     def run(step: Step) -> None:

@@ -23,6 +23,12 @@ class Arena:
 
     def __init__(self) -> None:
         self._arrays: list[F32] = []
+        self._scratch = np.empty(0, np.float32)
+
+    def take_scratch(self, size: int) -> F32:
+        if self._scratch.size < size:
+            self._scratch = np.empty(size, np.float32)
+        return self._scratch[:size]
 
     def take(self, index: int, size: int) -> F32:
         if index == len(self._arrays):
@@ -33,7 +39,7 @@ class Arena:
 
     @property
     def size_bytes(self) -> int:
-        return sum(array.nbytes for array in self._arrays)
+        return self._scratch.nbytes + sum(array.nbytes for array in self._arrays)
 
 
 class OraclePlan:
@@ -92,6 +98,10 @@ class OraclePlan:
             for entry in [entry for entry in live if entry[0] == at]:
                 live.remove(entry)
                 free[entry[1].size].append(entry[1])
+
+    def scratch(self, size: int) -> F32:
+        """Memory for the inside of one op; ops run one at a time, so they share it."""
+        return self._backend.arena.take_scratch(size)
 
     def allocate(self, size: int) -> F32:
         """The plan's next f32 array; plans run one at a time, so they share their memory."""
