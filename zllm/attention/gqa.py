@@ -32,7 +32,8 @@ def attend(
 ) -> F32:
     """softmax(q·kᵀ·scale) v for one sequence, softmax in f32.
 
-    q [T, H, K]; k, v [G, S, K]; visible [T, S] or None (all). A row that sees nothing gives zeros.
+    q [T, H, K]; k, v [G, S, K]. visible [T, W] says which of the last W keys each row sees; it sees
+    all before them. None: it sees all. A row that sees nothing gives zeros.
     """
     rows, kv_heads, size = q.shape[0], spec.kv_heads, spec.head_size
     shared = spec.heads // kv_heads  # query heads per key/value head
@@ -40,21 +41,29 @@ def attend(
     by_head = scaled.transpose(1, 0, 2, 3).reshape(kv_heads, rows * shared, size)
     scores: F32 = np.matmul(by_head, k.transpose(0, 2, 1))  # [G, T·H/G, S]
     if visible is not None:
-        by_row = scores.reshape(kv_heads, rows, shared, -1)
-        np.copyto(by_row, np.float32(-np.inf), where=~visible[:, None])
-    heads = np.matmul(softmax(scores), v).reshape(kv_heads, rows, shared, size)
+        masked = scores.reshape(kv_heads, rows, shared, -1)[..., -visible.shape[1] :]
+        np.copyto(masked, np.float32(-np.inf), where=~visible[:, None])
+    weights, total = _exponentials(scores)
+    heads: F32 = np.matmul(weights, v)
+    np.divide(heads, total, out=heads)  # here, since K is shorter than S
     if out is None:
         out = np.empty_like(q)
-    out.reshape(rows, kv_heads, shared, size)[:] = heads.transpose(1, 0, 2, 3)
+    by_row = heads.reshape(kv_heads, rows, shared, size).transpose(1, 0, 2, 3)
+    out.reshape(rows, kv_heads, shared, size)[:] = by_row
     return out
 
 
 def softmax(scores: F32) -> F32:
     """Over the last axis, in place. A row of -inf gives zeros."""
+    weights, total = _exponentials(scores)
+    return np.divide(weights, total, out=weights)
+
+
+def _exponentials(scores: F32) -> tuple[F32, F32]:
+    """exp(scores - largest) in place, and its sum over the last axis; a row of -inf: zeros."""
     peak: F32 = scores.max(axis=-1, keepdims=True)
     np.maximum(peak, np.finfo(np.float32).min, out=peak)
     np.subtract(scores, peak, out=scores)
     np.exp(scores, out=scores)
     total: F32 = scores.sum(axis=-1, keepdims=True)
-    np.maximum(total, np.finfo(np.float32).tiny, out=total)
-    return np.divide(scores, total, out=scores)
+    return scores, np.maximum(total, np.finfo(np.float32).tiny, out=total)

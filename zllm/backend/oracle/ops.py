@@ -12,7 +12,7 @@ from zllm import norm, rope, sampling
 from zllm.activation import gated
 from zllm.attention import gqa
 from zllm.backend.capability import BIAS, NOT_FINITE, PENALTIES, Op, RecordLayout
-from zllm.backend.oracle.step import Span, Step
+from zllm.backend.oracle.step import Step
 from zllm.sampling import Draw, SampleSpec
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ Run = Callable[[Step], None]
 # Query rows per attention block: scores of a block stay near the cache, and causal blocks skip
 # the keys that none of their rows may see.
 ATTEND_ROWS = 64
+
+# Rows whose gates pass through the five steps of an activation while they are in the cache.
+GATED_ROWS = 32
 
 
 class Carry:
@@ -87,7 +90,9 @@ def _gated_linear(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
         w.product(x, both)
         if bias is not None:
             np.add(both, bias, out=both)
-        gated(both[:, :width], both[:, width:], op.spec, out=out)
+        for first in range(0, rows, GATED_ROWS):
+            block = slice(first, first + GATED_ROWS)
+            gated(both[block, :width], both[block, width:], op.spec, out=out[block])
 
     return run
 
@@ -114,7 +119,7 @@ def _rope_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
         cos_sin = step.cos_sin(rope_name, table)  # [R, r]
         rope.rotate(heads(q), cos_sin, interleaved=spec.interleaved, out=heads(out))
         turned = rope.rotate(heads(k), cos_sin, interleaved=spec.interleaved)  # [R, G, K]
-        slots = step.row_slots[cache.group]
+        slots = step.row_slots[cache.group]  # a slice where they are a run
         keys[:, slots] = turned.transpose(1, 0, 2)
         values[:, slots] = heads(v).transpose(1, 0, 2)
 
@@ -135,18 +140,15 @@ def _attend(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
             for first in range(span.rows.start, span.rows.stop, ATTEND_ROWS):
                 rows = slice(first, min(first + ATTEND_ROWS, span.rows.stop))
                 seen = span.first_position + rows.stop - span.rows.start
-                visible = _causal(span, rows, seen)
-                gqa.attend(q[rows], k[:, :seen], v[:, :seen], visible, spec, out=out[rows])
+                gqa.attend(q[rows], k[:, :seen], v[:, :seen], _causal(rows), spec, out=out[rows])
 
     return run
 
 
-def _causal(span: Span, rows: slice, seen: int) -> NDArray[np.bool_] | None:
-    """[rows, seen]: row r sees positions up to its own; None if there is one row."""
-    if rows.stop - rows.start == 1:
-        return None
-    position = span.first_position + np.arange(rows.start, rows.stop) - span.rows.start
-    return np.asarray(np.arange(seen) <= position[:, None])
+def _causal(rows: slice) -> NDArray[np.bool_] | None:
+    """[T, T] for a block's own positions, which end its keys; None if it is one row."""
+    count = rows.stop - rows.start
+    return None if count == 1 else np.tri(count, dtype=np.bool_)
 
 
 def _last_rows(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:

@@ -35,7 +35,7 @@ class Step:
     tokens: NDArray[np.int64] = field(init=False)
     positions: I32 = field(init=False)
     spans: list[Span] = field(init=False)
-    row_slots: dict[str, I32] = field(init=False)
+    row_slots: dict[str, slice | I32] = field(init=False)
     _angles: dict[str, NDArray[np.float32]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Step:
         tokens = self.of("token")
         lanes = self.of("lane")[self.of("seq")]
         self.tokens = np.where(tokens < 0, self.carry_token[lanes], tokens).astype(np.int64)
-        self.row_slots = {group.name: self.of(f"{group.name}.row_slot") for group in self.groups}
+        self.row_slots = {g.name: _run(self.of(f"{g.name}.row_slot")) for g in self.groups}
         first, last, length = self.of("first_row"), self.of("last_row"), self.of("length")
         self.spans = [
             Span(
@@ -77,3 +77,10 @@ class Step:
             return slice(first, first + length)
         within = np.arange(group.page_slots)
         return (pages[:, None].astype(np.int64) * group.page_slots + within).reshape(-1)[:length]
+
+
+def _run(slots: I32) -> slice | I32:
+    """A slice if the slots follow each other: NumPy then copies instead of scattering."""
+    if (np.diff(slots) == 1).all():
+        return slice(int(slots[0]), int(slots[0]) + slots.size)
+    return slots
