@@ -100,8 +100,8 @@ class Engine:
             checkpoint.architecture,
             checkpoint.config,
             self.backend,
-            lambda group: ModelResources(
-                self.backend, checkpoint.tensors, F32, group, self.context, count
+            lambda groups: ModelResources(
+                self.backend, checkpoint.tensors, F32, groups, self.context, count
             ),
             Limits(self.context, lanes, self.model.vocabulary),
             cache_tokens=cache_tokens,

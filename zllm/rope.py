@@ -24,6 +24,18 @@ class RopeSpec:
     divisors: tuple[float, ...] = ()  # per pair, as GGUF stores it: the frequency is divided
 
 
+@dataclass(frozen=True, slots=True)
+class RotateSpec:
+    """Which part of each head turns: dimensions first … first + rotated of head_size."""
+
+    heads: int
+    head_size: int
+    first: int
+    rotated: int  # r
+    interleaved: bool  # pairs are (2j, 2j+1), not (j, j + r/2)
+    inverse: bool = False  # turn back: by minus the angle
+
+
 def frequencies(spec: RopeSpec) -> F32:
     """Radians per position of each pair: [r/2]. f32, as the peers compute them."""
     exponent = np.arange(0, spec.rotated, 2, dtype=np.float32) / np.float32(spec.rotated)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
-from zllm.backend.capability import Group, PlanKey
+from zllm.backend.contract import Group, PlanKey
 from zllm.backend.webgpu.backend import WebGpuBackend
 from zllm.backend.webgpu.export import SWIFTSHADER, ExportDevice
 from zllm.runtime.compose import ModelResources

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import Cache, Group, Op, PlanKey, StepLayout, Value, Weight
+from zllm.backend.contract import Cache, Group, Op, PlanKey, StepLayout, Value, Weight
 from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo
 from zllm.backend.webgpu.launch import lower, missing, resident
 from zllm.backend.webgpu.lowering import Bank, KvBuffers, View

@@ -10,7 +10,7 @@ from tests.kernel.bench import PAGE_SLOTS, Bench, assert_close
 from zllm import rope
 from zllm.attention import gqa
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.capability import PlanKey
+from zllm.backend.contract import PlanKey
 from zllm.rope import RopeSpec
 
 pytestmark = pytest.mark.vulkan

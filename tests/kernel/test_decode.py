@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.kernel.bench import Bench, random_blocks
-from zllm.backend.capability import PlanKey
+from zllm.backend.contract import PlanKey
 from zllm.quant import formats
 
 pytestmark = pytest.mark.vulkan

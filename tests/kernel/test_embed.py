@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernel.bench import Bench, random_blocks
-from zllm.backend.capability import PlanKey
+from zllm.backend.contract import PlanKey
 from zllm.quant import formats
 
 pytestmark = pytest.mark.vulkan

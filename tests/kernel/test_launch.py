@@ -9,7 +9,7 @@ import pytest
 
 from zllm.activation import GatedSpec
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.capability import Op, Value, Weight
+from zllm.backend.contract import Op, Value, Weight
 from zllm.backend.webgpu.attention import FULL_GROUPS, MAX_SPLITS, split_count
 from zllm.backend.webgpu.device import DeviceInfo
 from zllm.backend.webgpu.launch import fuse, missing

@@ -7,7 +7,7 @@ import pytest
 
 from tests.kernel.bench import Bench, assert_close
 from zllm.activation import GatedSpec, gated
-from zllm.backend.capability import PlanKey
+from zllm.backend.contract import PlanKey
 
 pytestmark = pytest.mark.vulkan
 

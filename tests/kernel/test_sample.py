@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.kernel.bench import Bench
-from zllm.backend.capability import BIAS, NOT_FINITE, PENALTIES, PlanKey, RecordLayout
+from zllm.backend.contract import BIAS, NOT_FINITE, PENALTIES, PlanKey, RecordLayout
 from zllm.sampling import Draw, SampleSpec, logprobs, penalise, sample
 
 pytestmark = pytest.mark.vulkan

@@ -19,7 +19,7 @@ from tests.kernel.bench import Bench, random_blocks
 from tests.kernel.conftest import GUISES
 from zllm.activation import GatedSpec
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.capability import PlanKey
+from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.product import NormGatedSpec
 from zllm.norm import RmsNormSpec

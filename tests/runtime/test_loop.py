@@ -29,7 +29,7 @@ class PoisonedPool(PagePool):
     """Fills every freed page with NaN: whoever reads it again unwritten gets NaN logits."""
 
     def poison(self, engine: Engine) -> None:
-        self.storage = [array for pair in engine.backend.caches.values() for array in pair]
+        self.storage = [array for kept in engine.backend.caches.values() for array in kept.arrays]
 
     def release(self, page: int) -> None:
         super().release(page)

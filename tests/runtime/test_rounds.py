@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from zllm.backend.capability import BIAS, PENALTIES, Group, PlanKey, StepLayout
+from zllm.backend.contract import BIAS, PENALTIES, Group, PlanKey, StepLayout
 from zllm.kv_cache.paged import PagePool, PageTable
 from zllm.runtime.decode import decode_pieces
 from zllm.runtime.generation import BANNED, Drawn, Generation, Sequence

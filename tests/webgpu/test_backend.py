@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from zllm.backend.capability import Group, PlanKey
+from zllm.backend.contract import Group, PlanKey
 from zllm.errors import BackendError
-from zllm.kv_cache.paged import KvSpec
+from zllm.kv_cache.spec import KvSpec
 from zllm.runtime.compose import ModelResources, build_loop
 from zllm.runtime.forced import forced_logits
 from zllm.runtime.generation import Generation, Sequence

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from zllm.backend.capability import Group, PlanKey
+from zllm.backend.contract import Group, PlanKey
 from zllm.backend.webgpu.backend import WebGpuBackend
 from zllm.backend.webgpu.device import Device, Dispatch, Kernel
 from zllm.backend.webgpu.export import SWIFTSHADER, ExportDevice

@@ -18,6 +18,7 @@ class GqaSpec:
     scale: float  # of the scores, usually K^-½
     rotated: int  # leading dimensions of each head that RoPE turns
     interleaved: bool = False  # RoPE pairs are (2j, 2j+1)
+    window: int = 0  # a row sees this many positions, its own included; 0: all
 
 
 def attend(
@@ -28,12 +29,14 @@ def attend(
     spec: GqaSpec,
     /,
     *,
+    sinks: F32 | None = None,
     out: F32 | None = None,
 ) -> F32:
     """softmax(q·kᵀ·scale) v for one sequence, softmax in f32.
 
     q [T, H, K]; k, v [G, S, K]. visible [T, W] says which of the last W keys each row sees; it sees
-    all before them. None: it sees all. A row that sees nothing gives zeros.
+    all before them. None: it sees all. A row that sees nothing gives zeros. sinks [H]: a logit per
+    head that joins the softmax and whose share is dropped [2309.17453].
     """
     rows, kv_heads, size = q.shape[0], spec.kv_heads, spec.head_size
     shared = spec.heads // kv_heads  # query heads per key/value head
@@ -43,7 +46,12 @@ def attend(
     if visible is not None:
         masked = scores.reshape(kv_heads, rows, shared, -1)[..., -visible.shape[1] :]
         np.copyto(masked, np.float32(-np.inf), where=~visible[:, None])
-    weights, total = _exponentials(scores)
+    if sinks is not None:
+        sink = np.tile(sinks.reshape(kv_heads, 1, shared), (1, rows, 1)).reshape(kv_heads, -1, 1)
+        weights, total = _exponentials(np.concatenate([scores, sink], axis=-1))
+        weights = weights[..., :-1]
+    else:
+        weights, total = _exponentials(scores)
     heads: F32 = np.matmul(weights, v)
     np.divide(heads, total, out=heads)  # here, since K is shorter than S
     if out is None:

@@ -1,169 +1,77 @@
-"""What a model may ask of a backend, and what a backend owes to the runtime.
+"""What a model may ask of a backend: one Protocol per domain capability, in the words of its spec.
 
-A decoder *records*: it is called once per `PlanKey` with a recorder and returns symbolic `Value`s.
-Nothing here holds memory. The list of `Op`s that it leaves is the single interface below: the
-oracle runs it with NumPy, WebGPU and JavaScript replay it, native plugins receive it as their op
-list.
+A decoder *records*: it is called once per plan key with a recorder and returns symbolic `Value`s. A
+model states exactly the set of Protocols it needs; one recorder implements all of them.
 
-Axes: R rows of a round (new tokens of all sequences, flat), B sequences of a round, D width,
-H query heads, G key/value heads, K head size, F feed-forward width, N rows of a matrix,
-V vocabulary.
+Axes: R rows of a round, D width, H query heads, G key/value heads, K head size, F feed-forward
+width, N rows of a matrix, V vocabulary, E experts. Results are f32 unless said otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from zllm.backend.contract import Cache, Value, Weight
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from zllm.activation import GatedSpec
+    from zllm.attention.dsa import SelectSpec
     from zllm.attention.gqa import GqaSpec
-    from zllm.kv_cache.paged import KvSpec
-    from zllm.rope import RopeSpec
-    from zllm.weight.linear_weight import LinearWeight
+    from zllm.attention.kda import ConvSpec, DecaySpec, DeltaSpec
+    from zllm.attention.mla import MlaSpec
+    from zllm.hyper_connection import HyperSpec
+    from zllm.kv_cache.spec import CacheSpec
+    from zllm.moe.experts import ExpertsSpec
+    from zllm.moe.routing import RouteSpec
+    from zllm.rope import RopeSpec, RotateSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """The result of a recorded op: a number and a shape. Only a compiled plan knows its memory."""
-
-    id: int
-    shape: tuple[int, ...]
-    dtype: Literal["f32", "i32"] = "f32"
+Qkv = tuple[Value, Value, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """A matrix [N, D] or vector [N] resident at the backend, in whatever form the backend chose.
+class Resources(Protocol):
+    """What a decoder asks for once, when it is built: resident weights and caches."""
 
-    `parts` are the rows of each matrix joined into it (q, k and v read the same input once).
-    """
+    def weight(self, *names: str, parts: tuple[int, ...] = ()) -> Weight:
+        """The tensors `names` (canonical names), joined row after row.
 
-    name: str
-    shape: tuple[int, ...]
-    parts: tuple[int, ...]
+        `parts`: cut the rows so for `project`; without it each name is a part.
+        """
+        ...
 
+    def rope_table(self, spec: RopeSpec, /) -> Weight:
+        """cos and sin per position and pair: [context, r]. Oracle: zllm.rope.table."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class Cache:
-    """Storage of one layer, addressed through the step words of its group."""
-
-    name: str
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Caches that share an address table. A slot is one token's place; a page a run of slots."""
-
-    name: str
-    page_slots: int
-    pages: int  # page 0 is scratch: padding rows write there
-
-    def entries(self, context: int) -> int:
-        """Table entries (pages) that a sequence of `context` tokens needs."""
-        return -(-context // self.page_slots)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanKey:
-    """Everything a recorded list may depend on; all else is data in the step words."""
-
-    rows: int  # R; decode: rows == seqs and row i belongs to sequence i
-    seqs: int  # B
-    context: int  # longest context of the round: bounds tables, grids and scratch
-    emit: Literal["none", "token", "logits"]  # "none": every prefill chunk but the last
-    sampler: Literal["greedy", "full"] = "greedy"
-    top_logprobs: int = -1  # -1: no logprobs; 0: of the drawn token; n: of the n likeliest as well
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One operation: `name` is also the name of its spec, reference, kernel and test."""
-
-    name: str
-    ins: tuple[Value | Weight | Cache | None, ...]
-    outs: tuple[Value, ...]
-    spec: Any = None  # frozen dataclass of plain numbers
-
-
-class StepLayout:
-    """Where each word of a round's step buffer lies. Immutable from submit until the round is done.
-
-    int32 throughout: uint32 cannot index NumPy on wasm32. Floats are stored as their bits. Padding
-    rows have seq 0, position 0 and the scratch slot 0; padding sequences have the scratch lane and
-    length 0.
-    """
-
-    HEAD = ("valid_rows", "valid_seqs")
-    # token -1: read the carried token of the sequence's lane, written by the round before.
-    ROW = ("token", "seq", "position")
-    # length: tokens cached once the round is done. draw: position of the token to be drawn.
-    SEQ = ("lane", "length", "first_row", "last_row", "flags", "seed_lo", "seed_hi", "draw")
-    SEQ_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition", "frequency", "presence")
-
-    def __init__(self, key: PlanKey, groups: Sequence[Group]) -> None:
-        self.offset: dict[str, int] = {}
-        self.size: dict[str, int] = {}
-        self.table_entries = {group.name: group.entries(key.context) for group in groups}
-        self.words = 0
-        for name in self.HEAD:
-            self._place(name, 1)
-        for name in self.ROW:
-            self._place(name, key.rows)
-        for name in self.SEQ + self.SEQ_SAMPLING:
-            self._place(name, key.seqs)
-        for group in groups:
-            self._place(f"{group.name}.row_slot", key.rows)  # where each new row is written
-            self._place(f"{group.name}.table", key.seqs * self.table_entries[group.name])
-
-    def _place(self, name: str, words: int) -> None:
-        self.offset[name], self.size[name] = self.words, words
-        self.words += words
-
-
-PENALTIES, BIAS = 1, 2  # bits of the step word `flags`
-
-NOT_FINITE = 1  # bit of the record word `flags`
-
-
-class RecordLayout:
-    """Words of the record that a round returns per sequence: int32 [B, words], floats as bits."""
-
-    TOKEN, LOGPROB, FLAGS, TOP = 0, 1, 2, 3
-
-    def __init__(self, top_logprobs: int) -> None:
-        self.top = max(top_logprobs, 0)
-        self.words = self.TOP + 2 * self.top  # top ids, then their logprobs
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A round as data: the unit that a backend compiles."""
-
-    key: PlanKey
-    layout: StepLayout
-    ops: tuple[Op, ...]
+    def cache(self, name: str, spec: CacheSpec, /) -> Cache: ...
 
 
 class Core(Protocol):
     """What every model needs."""
 
-    def embed(self, table: Weight, /) -> Value:
-        """Rows of `table` [V, D] for the round's tokens: [R, D]."""
+    def embed(self, table: Weight, /, *, scale: float = 1.0) -> Value:
+        """Rows of `table` [V, D] for the round's tokens, times `scale`: [R, D]."""
         ...
 
-    def rms_norm(self, x: Value, w: Weight, eps: float, /) -> Value:
-        """Normalise the last axis. Oracle: zllm.norm.rms_norm."""
+    def rms_norm(self, x: Value, w: Weight, eps: float, /, *, offset: float = 0.0) -> Value:
+        """Normalise each run of len(w) of the last axis; the factor is w + offset."""
+        ...
+
+    def layer_norm(self, x: Value, w: Weight, b: Weight, eps: float, /) -> Value:
+        """Normalise each run of len(w) of the last axis by mean and biased variance."""
         ...
 
     def linear(
-        self, x: Value, w: Weight, /, *, bias: Weight | None = None, residual: Value | None = None
+        self,
+        x: Value,
+        w: Weight,
+        /,
+        *,
+        bias: Weight | None = None,
+        residual: Value | None = None,
+        scale: float = 1.0,
     ) -> Value:
-        """x·wᵀ (+ bias) (+ residual): [R, D] -> [R, N]."""
+        """scale · (x·wᵀ + bias) + residual: [R, D] -> [R, N]."""
         ...
 
     def project(self, x: Value, w: Weight, /, *, bias: Weight | None = None) -> tuple[Value, ...]:
@@ -171,13 +79,31 @@ class Core(Protocol):
         ...
 
     def gated_linear(
-        self, x: Value, gate_up: Weight, activation: str, /, *, bias: Weight | None = None
+        self, x: Value, gate_up: Weight, spec: GatedSpec, /, *, bias: Weight | None = None
     ) -> Value:
         """activation(x·gateᵀ) ⊙ (x·upᵀ): [R, D] -> [R, F]. `gate_up` joins two of F rows."""
         ...
 
-    def emit(self, x: Value, norm: Weight, head: Weight, eps: float, /) -> None:
-        """What the plan key asks for: nothing, a token per sequence, or every row's logits."""
+    def add(self, x: Value, y: Value, /) -> Value:
+        """x + y."""
+        ...
+
+    def emit(
+        self,
+        x: Value,
+        norm: Weight,
+        head: Weight,
+        eps: float,
+        /,
+        *,
+        offset: float = 0.0,
+        scale: float = 1.0,
+        soft_cap: float = 0.0,
+    ) -> None:
+        """What the plan key asks for: nothing, a token per sequence, or every row's logits.
+
+        logits = scale · rms_norm(x)·headᵀ, then c·tanh(logits / c) if `soft_cap` c is set.
+        """
         ...
 
 
@@ -190,91 +116,133 @@ class Gqa(Protocol):
         """Rotate q and k, write k and v to the round's slots; returns q rotated: [R, H*K]."""
         ...
 
-    def attend(self, q: Value, cache: Cache, spec: GqaSpec, /) -> Value:
-        """[R, H*K] -> [R, H*K]. A row sees its sequence's slots up to its own position."""
-        ...
+    def attend(
+        self, q: Value, cache: Cache, spec: GqaSpec, /, *, sinks: Weight | None = None
+    ) -> Value:
+        """[R, H*K] -> [R, H*K]. A row sees its sequence's slots up to its own position.
 
-
-class Resources(Protocol):
-    """What a decoder asks for once, when it is built: resident weights and caches."""
-
-    def weight(self, *names: str) -> Weight:
-        """The tensors `names` (canonical names), joined row after row."""
-        ...
-
-    def rope_table(self, spec: RopeSpec, /) -> Weight:
-        """cos and sin per position and pair: [context, r]. Oracle: zllm.rope.table."""
-        ...
-
-    def kv_cache(self, name: str, spec: KvSpec, /, *, group: str = "full") -> Cache: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What came back of a round."""
-
-    records: NDArray[np.int32]  # [B, RecordLayout.words]; empty for emit "none" and "logits"
-    logits: NDArray[np.float32] | None = None  # [R, V] for emit "logits"
-
-
-class Ticket(Awaitable[Round], Protocol):
-    """A submitted round. `await` blocks natively and never yields; in the page it yields."""
-
-
-class Plan(Protocol):
-    """A compiled recording."""
-
-    layout: StepLayout
-
-    def submit(self, step: NDArray[np.int32], /) -> Ticket:
-        """Run after all rounds submitted before; never waits. `step` [layout.words] is copied."""
-        ...
-
-
-class Backend(Protocol):
-    """Owns memory, residency and submission. The runtime owns the integers."""
-
-    name: str
-    rounds_in_flight: int  # 2: one round may run ahead of its answer; 1 where submit blocks
-    prefill_rows: int  # most rows of one prefill round: bounds its memory and its time
-    keeps_prefill: (
-        bool  # prefill plans are bucketed and worth keeping; False: exact rows, made anew
-    )
-
-    def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
-        """Make `parts` resident, rows joined. `uses`: the ops that will read it."""
-        ...
-
-    def new_cache(self, name: str, spec: KvSpec, /, *, group: Group) -> Cache: ...
-
-    def copy_slots(self, group: str, source: Sequence[int], target: Sequence[int], /) -> None:
-        """Copy tokens' entries in every cache of the group, after all submitted rounds."""
-        ...
-
-    def write_lane(
-        self, lane: int, /, *, counts: NDArray[np.int32] | None, bias: NDArray[np.float32] | None
-    ) -> None:
-        """Set a lane's carried sampling state [V], after all submitted rounds.
-
-        counts: 2 × times generated + (1 if seen in the prompt or the answer).
-        bias: added to logits.
+        sinks [H]: a logit per head that joins the softmax and is dropped.
         """
         ...
 
-    def bucket(self, key: PlanKey, /) -> PlanKey:
-        """The smallest plan kept here that holds `key`. Rows equal seqs only if they did before."""
+
+class Rotary(Protocol):
+    """RoPE by itself, where it is not part of an append."""
+
+    def rope(self, x: Value, table: Weight, spec: RotateSpec, /) -> Value:
+        """Turn a range of each head by its row's position: the same shape."""
         ...
 
-    def missing(self, op: Op, /) -> str | None:
-        """None if the op runs here, else the reason: the recorder then tries simpler ops."""
+
+class Mla(Protocol):
+    """Multi-head latent attention [2405.04434] over a cache of latents."""
+
+    def latent_append(self, latent: Value, k_rope: Value | None, cache: Cache, /) -> None:
+        """Write [latent | rotated key] of each row to its slot."""
         ...
 
-    def compile(self, recording: Recording, /) -> Plan: ...
-
-    def memory(self) -> Mapping[str, int]:
-        """Bytes held: weights, caches, activations."""
+    def attend_latent(
+        self, q: Value, kv_b: Weight, cache: Cache, spec: MlaSpec, /, *, chosen: Value | None = None
+    ) -> Value:
+        """[R, H*(n+r)] -> [R, H*v]. `chosen` i32 [R, k]: the only positions a row sees, -1 none."""
         ...
 
-    def close(self) -> None:
-        """Free everything; a second call does nothing."""
+
+class Dsa(Protocol):
+    """Sparse attention by an indexer [2512.02556], over keys or over pools of keys."""
+
+    def index_append(
+        self, k: Value, cache: Cache, /, *, gate: Value | None = None, ape: Weight | None = None
+    ) -> None:
+        """Write each row's index key [R, e]; with pools also its gate, and a closed pool's key."""
+        ...
+
+    def select(self, q: Value, head_weights: Value, cache: Cache, spec: SelectSpec, /) -> Value:
+        """[R, I*e], [R, I] -> i32 [R, k]: chosen positions in ascending order, -1 padded."""
+        ...
+
+
+class Kda(Protocol):
+    """KDA [2510.26692]: a short convolution and a gated delta rule."""
+
+    def conv(self, x: Value, w: Weight, cache: Cache, spec: ConvSpec, /) -> Value:
+        """Depthwise causal convolution over time, then SiLU: [R, C], w [C, kernel] -> [R, C]."""
+        ...
+
+    def decay(self, a: Value, a_log: Weight, dt_bias: Weight, spec: DecaySpec, /) -> Value:
+        """Log decay per key channel: [R, H*d] -> [R, H*d], none above 0."""
+        ...
+
+    def delta(
+        self,
+        qkv: Qkv,
+        g: Value,
+        beta: Value,
+        cache: Cache,
+        spec: DeltaSpec,
+        /,
+    ) -> Value:
+        """The gated delta rule: q, k, v, log decay g [R, H*d], beta [R, H] before σ -> [R, H*d]."""
+        ...
+
+    def gated_norm(self, x: Value, gate: Value, w: Weight, eps: float, /) -> Value:
+        """rms_norm of each head of x ⊙ σ(gate): [R, H*d], w [d]."""
+        ...
+
+
+class Moe(Protocol):
+    """Mixture of experts: routing and the chosen experts' products."""
+
+    def route(
+        self, logits: Value, spec: RouteSpec, /, *, bias: Weight | None = None
+    ) -> tuple[Value, Value]:
+        """[R, E] -> ids i32 [R, k], weights [R, k]. `bias` [E] picks experts, it does not weigh."""
+        ...
+
+    def route_by_token(
+        self, logits: Value, table: Weight, spec: RouteSpec, /
+    ) -> tuple[Value, Value]:
+        """As `route`, the experts of a row taken from `table` [V, k] by its token id."""
+        ...
+
+    def experts(
+        self,
+        x: Value,
+        routed: tuple[Value, Value],
+        gate_up: Weight,
+        down: Weight,
+        spec: ExpertsSpec,
+        /,
+        *,
+        biases: tuple[Weight, Weight] | None = None,
+    ) -> Value:
+        """Σ weight · down_e(gated(x·gate_up_eᵀ)): [R, D]. gate_up [E*2F, D], down [E*D, F]."""
+        ...
+
+
+class Hyper(Protocol):
+    """Manifold-constrained hyper-connections [2512.24880]: N residual streams of width D."""
+
+    def hc_start(self, x: Value, spec: HyperSpec, /) -> Value:
+        """Every stream begins as the embedding: [R, D] -> [R, N*D]."""
+        ...
+
+    def hc_split(
+        self, x: Value, fn: Weight, base: Weight, scale: Weight, spec: HyperSpec, /
+    ) -> tuple[Value, Value, Value]:
+        """[R, N*D] -> the sublayer's input [R, D], post [R, N], comb [R, N*N]."""
+        ...
+
+    def hc_join(self, f: Value, x: Value, post: Value, comb: Value, /) -> Value:
+        """The sublayer's output f spread by post, plus the streams mixed by combᵀ: [R, N*D]."""
+        ...
+
+    def hc_mean(self, x: Value, spec: HyperSpec, /) -> Value:
+        """[R, N*D] -> [R, D]."""
+        ...
+
+    def hc_head(
+        self, x: Value, fn: Weight, base: Weight, scale: Weight, spec: HyperSpec, /
+    ) -> Value:
+        """A learned mean of the streams: [R, N*D] -> [R, D]."""
         ...

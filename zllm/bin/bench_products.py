@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import PlanKey
+from zllm.backend.contract import PlanKey
 from zllm.embedded import Engine
 from zllm.errors import ZllmError
 

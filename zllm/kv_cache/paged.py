@@ -5,14 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
-class KvSpec:
-    """Per token one key and one value of K numbers for each of G heads."""
-
-    kv_heads: int  # G
-    head_size: int  # K
-
-
 @dataclass(slots=True)
 class PagePool:
     """Reference-counted pages. Page 0 is scratch and is never handed out."""

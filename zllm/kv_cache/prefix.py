@@ -3,49 +3,59 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.kv_cache.paged import PageTable
+from zllm.kv_cache.paged import PagePool, PageTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cached:
-    """Tokens [S] whose keys and values `table` holds."""
+    """Tokens [S] whose keys and values `table` holds.
+
+    checkpoints: the plane of the recurrent state after so many tokens, held by this entry. None:
+    the model has no recurrent state, and every length can be reused.
+    """
 
     tokens: NDArray[np.int32]
     table: PageTable
+    checkpoints: Mapping[int, int] | None = None
+
+    def reusable(self, wanted: NDArray[np.int32]) -> int:
+        """Tokens of `wanted` that need not be computed again."""
+        length = common_prefix(wanted, self.tokens)
+        if self.checkpoints is None:
+            return length
+        return max((at for at in self.checkpoints if at <= length), default=0)
 
 
 class PrefixCache:
     """Tables of finished sequences, least recently used first; evicted when pages run short."""
 
-    def __init__(self) -> None:
+    def __init__(self, planes: PagePool | None = None) -> None:
         self._retained: list[Cached] = []
+        self._planes = planes
 
-    def match(self, tokens: Sequence[int], live: Iterable[Cached]) -> tuple[int, PageTable] | None:
-        """The longest common prefix with a retained or live table, or None if there is none."""
+    def match(self, tokens: Sequence[int], live: Iterable[Cached]) -> tuple[int, Cached] | None:
+        """The longest reusable prefix of a retained or live table, or None if there is none."""
         wanted = np.asarray(tokens, np.int32)
         best: tuple[int, Cached] | None = None
         for cached in (*self._retained, *live):
-            length = common_prefix(wanted, cached.tokens)
+            length = cached.reusable(wanted)
             if length and (best is None or length > best[0]):
                 best = length, cached
-        if best is None:
-            return None
-        if best[1] in self._retained:
+        if best is not None and best[1] in self._retained:
             self._retained.remove(best[1])
             self._retained.append(best[1])
-        return best[0], best[1].table
+        return best
 
-    def retain(self, tokens: Sequence[int], table: PageTable) -> None:
+    def retain(self, new: Cached) -> None:
         """Keep a finished sequence's table; tables that hold nothing beyond it are released."""
-        new = Cached(np.asarray(tokens[: table.length], np.int32), table)
         for old in list(self._retained):
-            if common_prefix(old.tokens, new.tokens) == old.tokens.size:
+            if new.reusable(old.tokens) == old.tokens.size:
                 self._release(old)
         self._retained.append(new)
 
@@ -68,6 +78,9 @@ class PrefixCache:
     def _release(self, cached: Cached) -> None:
         self._retained.remove(cached)
         cached.table.close()
+        if self._planes is not None:
+            for plane in (cached.checkpoints or {}).values():
+                self._planes.release(plane)
 
 
 def common_prefix(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from zllm import rope
-from zllm.backend.capability import Backend, Cache, Group, Weight
+from zllm.backend.contract import Backend, Cache, Group, Weight
 from zllm.errors import BackendError
-from zllm.kv_cache.paged import KvSpec
+from zllm.kv_cache.paged import PagePool
+from zllm.kv_cache.spec import CacheSpec, StateSpec
 from zllm.rope import RopeSpec
 from zllm.runtime.loop import Limits, Loop
 from zllm.runtime.plans import PlanPool
 
 PAGE_SLOTS = 16
 
-MATRIX_USES = frozenset({"embed", "linear", "gated_linear"})
+# What a matrix, a vector and a table of angles are read by.
+MATRIX_USES = frozenset({"embed", "linear", "gated_linear", "experts", "attend_latent"})
 VECTOR_USES = frozenset({"rms_norm", "bias"})
-TABLE_USES = frozenset({"rope_append"})
+TABLE_USES = frozenset({"rope_append", "rope"})
+
+# Planes of recurrent state per lane: committed, two in flight, one held at the prompt's end; and as
+# many again for two finished sequences that wait for reuse.
+PLANES_PER_LANE = 8
 
 BACKENDS = ("oracle", "webgpu", "auto")
 RESIDENT = ("f32", "packed")  # of the oracle; a device keeps weights packed
@@ -43,6 +49,12 @@ class ArrayBytes:
         return data[offset_bytes:end]
 
 
+@dataclass(frozen=True, slots=True)
+class Groups:
+    full: Group  # of everything that is kept per token
+    state: Group  # planes: a page of one slot per sequence and round
+
+
 class ModelResources:
     """Loads what the decoder asks for into the backend, once."""
 
@@ -51,32 +63,41 @@ class ModelResources:
         backend: Backend,
         tensors: Mapping[str, Any],
         dense: Callable[[tuple[int, ...], ArrayBytes], Any],
-        group: Group,
+        groups: Groups,
         context: int,
         progress: Callable[[int], None] = lambda size_bytes: None,
     ) -> None:
         self._backend = backend
         self._tensors = tensors
         self._dense = dense
-        self._group = group
+        self._groups = groups
         self._context = context
         self._progress = progress
+        self._tables: dict[RopeSpec, Weight] = {}
+        self.stateful = False  # whether the decoder asked for recurrent state
 
-    def weight(self, *names: str) -> Weight:
-        parts = [self._tensors[name] for name in names]
-        uses = MATRIX_USES if len(parts[0].shape) == 2 else VECTOR_USES
-        weight = self._backend.load("+".join(names), parts, uses=uses)
-        self._progress(sum(part.data.size_bytes for part in parts))
-        return weight
+    def weight(self, *names: str, parts: tuple[int, ...] = ()) -> Weight:
+        stored = [self._tensors[name] for name in names]
+        uses = MATRIX_USES if len(stored[0].shape) == 2 else VECTOR_USES
+        name = names[0] if len(names) == 1 else f"{names[0]}…{names[-1]}"
+        weight = self._backend.load(name, stored, uses=uses)
+        self._progress(sum(part.data.size_bytes for part in stored))
+        assert not parts or sum(parts) == weight.shape[0], (names, parts)
+        return replace(weight, parts=parts) if parts else weight
 
     def rope_table(self, spec: RopeSpec, /) -> Weight:
-        table = rope.table(spec, self._context)
-        part = self._dense(table.shape, ArrayBytes(table))
-        return self._backend.load("rope_table", [part], uses=TABLE_USES)
+        if spec not in self._tables:
+            table = rope.table(spec, self._context)
+            part = self._dense(table.shape, ArrayBytes(table))
+            name = f"rope_table.{len(self._tables)}"
+            self._tables[spec] = self._backend.load(name, [part], uses=TABLE_USES)
+        return self._tables[spec]
 
-    def kv_cache(self, name: str, spec: KvSpec, /, *, group: str = "full") -> Cache:
-        assert group == self._group.name
-        return self._backend.new_cache(name, spec, group=self._group)
+    def cache(self, name: str, spec: CacheSpec, /) -> Cache:
+        stateful = isinstance(spec, StateSpec)
+        self.stateful |= stateful
+        group = self._groups.state if stateful else self._groups.full
+        return self._backend.new_cache(name, spec, group=group)
 
 
 def create_backend(name: str, *, lanes: int, resident: str = "f32") -> Backend:
@@ -105,13 +126,15 @@ def build_loop(
     architecture: str,
     config: Any,
     backend: Backend,
-    resources: Callable[[Group], ModelResources],
+    resources: Callable[[Groups], ModelResources],
     limits: Limits,
     *,
     cache_tokens: int,
 ) -> Loop:
     """The engine loop of one model: `zllm.runtime.<architecture>.decoder` on `backend`."""
-    group = Group("full", PAGE_SLOTS, 1 + -(-cache_tokens // PAGE_SLOTS))
-    decoder = import_module(f"zllm.runtime.{architecture}.decoder").Decoder
-    plans = PlanPool(backend, decoder(config, resources(group)), [group])
-    return Loop(backend, plans, group, limits)
+    full = Group("full", PAGE_SLOTS, 1 + -(-cache_tokens // PAGE_SLOTS))
+    state = Group("state", 1, 1 + PLANES_PER_LANE * limits.lanes)
+    bound = resources(Groups(full, state))
+    decoder = import_module(f"zllm.runtime.{architecture}.decoder").Decoder(config, bound)
+    planes = PagePool(state.pages, 1) if bound.stateful else None
+    return Loop(backend, PlanPool(backend, decoder, [full]), full, limits, planes=planes)

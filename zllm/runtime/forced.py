@@ -29,6 +29,7 @@ async def forced_logits(
     for sequence in sequences:
         sequence.lane = loop.limits.lanes  # scratch: nothing is carried from round to round
         sequence.table = PageTable(loop.pool)
+        sequence.planes = loop.new_planes()
     try:
         for length in split:
             await _feed(loop, sequences, length, rows)
@@ -36,6 +37,8 @@ async def forced_logits(
         for sequence in sequences:
             if sequence.table is not None:
                 sequence.table.close()
+            if sequence.planes is not None:
+                sequence.planes.close()
     return [np.concatenate(parts) for parts in rows]
 
 
@@ -56,6 +59,7 @@ async def _feed(
             return
         for piece in pieces:
             _reserve(loop, piece)
+        pieces = [loop.with_planes(piece) for piece in pieces]
         plan = loop.plans.get(plan_key(pieces, emit="logits"))
         words = step_words(plan.layout, pieces, loop.group, loop.limits.lanes)
         answer = await plan.submit(words)
@@ -65,6 +69,8 @@ async def _feed(
             rows[sequences.index(piece.sequence)].append(answer.logits[row : row + piece.count])
             row += piece.count
             piece.sequence.fed += piece.count
+            if piece.sequence.planes is not None:
+                piece.sequence.planes.commit()
 
 
 def _reserve(loop: Loop, piece: Piece) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zllm.kv_cache.paged import PageTable
+from zllm.kv_cache.planes import PlaneTable
 
 Finish = Literal["stop", "length", "cancelled", "error"]
 
@@ -72,6 +73,8 @@ class Sequence:
     in_flight: int = 0  # rounds that will draw a token for this sequence
     lane: int = -1
     table: PageTable | None = None
+    planes: PlaneTable | None = None  # of a model with recurrent state
+    checkpoints: dict[int, int] = field(default_factory=dict)  # planes held, by position
     cached_tokens: int = 0  # of the prompt, reused from the prefix cache
     finish: Finish | None = None
     error: str = ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import NOT_FINITE, Backend, Group, RecordLayout, Round, Ticket
+from zllm.backend.contract import NOT_FINITE, Backend, Group, RecordLayout, Round, Ticket
 from zllm.errors import RequestError
 from zllm.kv_cache.paged import PagePool, PageTable
+from zllm.kv_cache.planes import PlaneTable
 from zllm.kv_cache.prefix import Cached, PrefixCache
 from zllm.runtime.decode import decode_pieces
 from zllm.runtime.generation import Drawn, Finish, Generation, Sequence
@@ -39,13 +40,22 @@ class Limits:
 class Loop:
     """`step` is the only place that waits. At most `backend.rounds_in_flight` rounds are unread."""
 
-    def __init__(self, backend: Backend, plans: PlanPool, group: Group, limits: Limits) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        plans: PlanPool,
+        group: Group,
+        limits: Limits,
+        *,
+        planes: PagePool | None = None,  # of a model with recurrent state
+    ) -> None:
         self.backend = backend
         self.plans = plans
         self.group = group
         self.limits = limits
         self.pool = PagePool(group.pages, group.page_slots)
-        self.prefixes = PrefixCache()
+        self.planes = planes
+        self.prefixes = PrefixCache(planes)
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.flights: deque[Flight] = deque()
@@ -103,7 +113,9 @@ class Loop:
 
     def _prefill(self) -> list[Piece]:
         waiting = [sequence for sequence in self.running if sequence.prefilling]
-        return prefill_pieces(waiting, self.backend.prefill_rows)
+        return prefill_pieces(
+            waiting, self.backend.prefill_rows, last_alone=self.planes is not None
+        )
 
     def _decode(self) -> list[Piece]:
         pieces: list[Piece] = []
@@ -142,11 +154,10 @@ class Loop:
         """Give waiting sequences a lane and pages, reusing the longest cached prefix."""
         while self.waiting and self._free_lanes and self.waiting[0].ready:
             sequence = self.waiting[0]
-            table = self._table(sequence)
+            table = self._open(sequence)
             if table is None:
                 return
             self.waiting.popleft()
-            sequence.table = table
             sequence.fed = table.length
             sequence.lane = self._free_lanes.pop()
             if not sequence.answered:
@@ -154,29 +165,49 @@ class Loop:
             self._write_lane(sequence)
             self.running.append(sequence)
 
-    def _table(self, sequence: Sequence) -> PageTable | None:
-        """Pages for the whole prefill, or None if it must wait for others to end."""
+    def _open(self, sequence: Sequence) -> PageTable | None:
+        """Give it pages for the whole prefill; None if it must wait for others to end."""
         tokens = sequence.tokens
         length, source = self.prefixes.match(tokens[:-1], self._live()) or (0, None)
-        shared = source.pages[: length // self.group.page_slots] if source else []
+        shared = source.table.pages[: length // self.group.page_slots] if source else []
         needed = self.group.entries(len(tokens)) - len(shared)
         if needed > self.pool.free + self.prefixes.reclaimable(keep=shared):
             self._refuse_or_wait(sequence)
             return None
-        while source and not self.pool.free and self.prefixes.evict(keep=source):
+        while source and not self.pool.free and self.prefixes.evict(keep=source.table):
             pass
         table = PageTable(self.pool)
         if source and self.pool.free:
-            table, moved_from, moved_to = source.fork(length)
+            table, moved_from, moved_to = source.table.fork(length)
             if moved_from:
                 self.backend.copy_slots(self.group.name, moved_from, moved_to)
+        planes = self.new_planes()
+        if planes is not None and table.length:
+            assert source is not None and source.checkpoints is not None
+            planes.committed = planes.pool.share(source.checkpoints[table.length])
         while table.missing(len(tokens) - table.length) > self.pool.free:
             if not self.prefixes.evict():
                 table.close()
+                if planes is not None:
+                    planes.close()
                 self._refuse_or_wait(sequence)
                 return None
         table.begin(len(tokens) - table.length)
+        sequence.table, sequence.planes = table, planes
         return table
+
+    def new_planes(self) -> PlaneTable | None:
+        """Of a sequence without any state yet; None if the model has no recurrent state."""
+        return None if self.planes is None else PlaneTable(self.planes)
+
+    def with_planes(self, piece: Piece) -> Piece:
+        """The piece with the planes it reads and writes, evicting prefixes if none is free."""
+        if self.planes is None or piece.sequence.planes is None:
+            return piece
+        while not self.planes.free:
+            if not self.prefixes.evict():
+                raise RequestError("too many sequences for the planes of recurrent state")
+        return replace(piece, planes=piece.sequence.planes.begin())
 
     def _refuse_or_wait(self, sequence: Sequence) -> None:
         if not self.running and not self.flights:
@@ -191,8 +222,12 @@ class Loop:
     def _live(self) -> Iterator[Cached]:
         for sequence in self.running:
             if sequence.table is not None and sequence.table.length:
-                tokens = np.asarray(sequence.tokens[: sequence.table.length], np.int32)
-                yield Cached(tokens, sequence.table)
+                yield self._cached(sequence, sequence.table)
+
+    def _cached(self, sequence: Sequence, table: PageTable) -> Cached:
+        tokens = np.asarray(sequence.tokens[: table.length], np.int32)
+        checkpoints = None if self.planes is None else sequence.checkpoints
+        return Cached(tokens, table, checkpoints)
 
     def _write_lane(self, sequence: Sequence) -> None:
         generation, vocabulary = sequence.generation, self.limits.vocabulary
@@ -206,6 +241,7 @@ class Loop:
     def _submit(self, pieces: list[Piece]) -> None:
         for piece in pieces:
             self._lift_ban(piece.sequence)
+        pieces = [self.with_planes(piece) for piece in pieces]
         key = plan_key(pieces)
         plan = self.plans.get(key)
         words = step_words(plan.layout, pieces, self.group, self.limits.lanes)
@@ -228,6 +264,10 @@ class Loop:
             if sequence.table is None:  # it ended while the round was in flight
                 continue
             sequence.table.commit(piece.count)
+            if sequence.planes is not None:
+                sequence.planes.commit()
+                if sequence.table.length == len(sequence.generation.prompt) - 1:
+                    self._hold(sequence)
             if piece.draws:
                 self._accept(sequence, answer.records[seq], flight.top_logprobs)
 
@@ -253,18 +293,36 @@ class Loop:
     def _release(self, sequence: Sequence) -> None:
         """Keep what is cached for reuse; rounds still in flight for the sequence are discarded."""
         table = sequence.table
+        assert table is not None
+        if sequence.finish == "error" or not table.length:
+            self._leave(sequence)
+            return
+        if sequence.planes is not None:
+            sequence.planes.rollback()
+            self._hold(sequence)
+        cached = self._cached(sequence, table)
         self._leave(sequence, keep=True)
-        if table is not None and sequence.finish != "error" and table.length:
-            self.prefixes.retain(sequence.tokens, table)
-        elif table is not None:
-            table.close()
+        self.prefixes.retain(cached)
+
+    def _hold(self, sequence: Sequence) -> None:
+        """Hold the committed state of a sequence for reuse at exactly this length."""
+        assert sequence.planes is not None and sequence.table is not None
+        if sequence.table.length not in sequence.checkpoints:
+            sequence.checkpoints[sequence.table.length] = sequence.planes.checkpoint()
 
     def _leave(self, sequence: Sequence, *, keep: bool = False) -> None:
+        """Give back lane, planes and pages; `keep`: pages and checkpoints belong to a prefix."""
         assert sequence.table is not None
         sequence.table.rollback()
         if not keep:
             sequence.table.close()
-        sequence.table = None
+            for plane in sequence.checkpoints.values():
+                assert self.planes is not None
+                self.planes.release(plane)
+        if sequence.planes is not None:
+            sequence.planes.close()
+        sequence.table = sequence.planes = None
+        sequence.checkpoints = {}
         self.running.remove(sequence)
         # A discarded round still writes this lane, but before any round of its next owner.
         self._free_lanes.append(sequence.lane)

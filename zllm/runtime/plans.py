@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zllm.backend.capability import Backend, Group, Plan, PlanKey
+from zllm.backend.contract import Backend, Group, Plan, PlanKey
 from zllm.runtime.recorder import Recorder
 
 KEPT = 32  # plans; the least recently used is dropped

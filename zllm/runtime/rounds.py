@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import BIAS, PENALTIES, Group, PlanKey, StepLayout
+from zllm.backend.contract import BIAS, PENALTIES, Group, PlanKey, StepLayout
+from zllm.kv_cache.planes import NO_PLANE
 from zllm.runtime.generation import Sequence
 
 CARRIED = -1  # token word: take the one that the round before drew
@@ -23,6 +24,7 @@ class Piece:
     first: int
     count: int
     draws: bool
+    planes: tuple[int, int] = (NO_PLANE, NO_PLANE)  # of the recurrent state: read, written
 
 
 def plan_key(pieces: Sequences[Piece], emit: Literal["token", "logits"] = "token") -> PlanKey:
@@ -75,6 +77,7 @@ def step_words(
         of("first_row")[seq] = row
         of("last_row")[seq] = rows.stop - 1
         of("draw")[seq] = last
+        of("read_plane")[seq], of("written_plane")[seq] = piece.planes
         if piece.draws:
             _sampling_words(of, seq, sequence)
         row = rows.stop

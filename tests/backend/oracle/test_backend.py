@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from tests.helpers.tiny_model import CASES, P12
 from tests.runtime.conftest import LLAMA3, alone, essence, random_requests
-from zllm.backend.capability import Group, Op, PlanKey, Value
+from zllm.backend.contract import Group, Op, PlanKey, Value
 from zllm.backend.oracle.backend import OracleBackend
 from zllm.embedded import Engine
-from zllm.kv_cache.paged import KvSpec
+from zllm.kv_cache.spec import KvSpec
 from zllm.quant.formats import FORMATS
 from zllm.runtime.compose import ArrayBytes
 from zllm.runtime.recorder import Recorder

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import (
+from zllm.backend.contract import (
     Cache,
     Group,
     Op,
@@ -18,7 +18,6 @@ from zllm.backend.capability import (
     Weight,
 )
 from zllm.backend.oracle import ops
-from zllm.backend.oracle.memory import lazy_zeros
 from zllm.backend.oracle.plan import Arena, OraclePlan
 from zllm.backend.oracle.resident import (
     PACKED_CHUNK_ELEMENTS,
@@ -27,10 +26,16 @@ from zllm.backend.oracle.resident import (
     Resident,
     joined_shape,
 )
-from zllm.kv_cache.paged import KvSpec
+from zllm.backend.oracle.sample_ops import Carry
+from zllm.backend.oracle.storage import Storage
+from zllm.kv_cache.spec import CacheSpec, StateSpec
 from zllm.weight.linear_weight import LinearWeight
 
 F32 = NDArray[np.float32]
+
+
+# Ops that read a matrix through `product`, `rows` and `block`, and so can do with packed rows.
+PACKED_USES = frozenset({"linear", "gated_linear", "embed", "experts", "attend_latent"})
 
 
 @dataclass(slots=True)
@@ -55,35 +60,32 @@ class OracleBackend:
     def __init__(self, *, lanes: int, packed: bool = False) -> None:
         self.packed = packed
         self.weights: dict[str, Resident] = {}
-        self.caches: dict[str, tuple[F32, F32]] = {}
+        self.caches: dict[str, Storage] = {}
         self.groups: dict[str, Group] = {}
-        self._group_caches: dict[str, list[str]] = {}
-        self.carry = ops.Carry(lanes)
+        self.carry = Carry(lanes)
         self._scratch = np.empty(PACKED_CHUNK_ELEMENTS if packed else 0, np.float32)
         self.arena = Arena()
 
     def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
         shape = joined_shape(parts)
         # Vectors and tables are small and read by elementwise ops: always f32.
-        packed = self.packed and uses <= {"linear", "gated_linear", "embed"}
+        packed = self.packed and uses <= PACKED_USES
         if packed and len(shape) == 2:
             self.weights[name] = Packed(parts, self._scratch)
         else:
             self.weights[name] = Dense(parts)
         return Weight(name, shape, tuple(part.shape[0] for part in parts))
 
-    def new_cache(self, name: str, spec: KvSpec, /, *, group: Group) -> Cache:
-        shape = (spec.kv_heads, group.pages * group.page_slots, spec.head_size)
-        # Zeros, not empty: a slot never written must not turn 0 · NaN into NaN.
-        self.caches[name] = (lazy_zeros(shape), lazy_zeros(shape))
-        self.groups[group.name] = group
-        self._group_caches.setdefault(group.name, []).append(name)
+    def new_cache(self, name: str, spec: CacheSpec, /, *, group: Group) -> Cache:
+        self.caches[name] = Storage.of(spec, group)
+        if not isinstance(spec, StateSpec):
+            self.groups[group.name] = group
         return Cache(name, group.name)
 
     def copy_slots(self, group: str, source: Sequence[int], target: Sequence[int], /) -> None:
-        for name in self._group_caches.get(group, []):
-            for storage in self.caches[name]:
-                storage[:, list(target)] = storage[:, list(source)]
+        for storage in self.caches.values():
+            if storage.group == group:
+                storage.copy(source, target)
 
     def write_lane(
         self, lane: int, /, *, counts: NDArray[np.int32] | None, bias: F32 | None
@@ -106,11 +108,10 @@ class OracleBackend:
     def memory(self) -> Mapping[str, int]:
         return {
             "weights": sum(weight.size_bytes for weight in self.weights.values()),
-            "caches": sum(k.nbytes + v.nbytes for k, v in self.caches.values()),
+            "caches": sum(storage.size_bytes for storage in self.caches.values()),
             "activations": self.arena.size_bytes,
         }
 
     def close(self) -> None:
         self.weights.clear()
         self.caches.clear()
-        self._group_caches.clear()

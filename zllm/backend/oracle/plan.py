@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import Op, Recording, RecordLayout, Round, Value
+from zllm.backend.contract import Op, Recording, RecordLayout, Round, Value
 from zllm.backend.oracle import ops
 from zllm.backend.oracle.step import Step
 
@@ -92,7 +92,8 @@ class OraclePlan:
                 joined = memory.reshape(op.outs[0].shape[0], -1)
                 column = 0
                 for out in op.outs:
-                    self.arrays[out.id] = joined[:, column : column + out.shape[1]]
+                    columns = joined[:, column : column + out.shape[1]]
+                    self.arrays[out.id] = columns.view(np.int32) if out.dtype == "i32" else columns
                     column += out.shape[1]
                 live.append((max(last_use[out.id] for out in op.outs), memory))
             for entry in [entry for entry in live if entry[0] == at]:

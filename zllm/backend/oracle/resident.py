@@ -32,6 +32,10 @@ class Resident(Protocol):
 
     def dense(self) -> F32: ...
 
+    def block(self, first: int, count: int, /) -> F32:
+        """Rows first … first + count as f32; valid until the next call."""
+        ...
+
 
 def matrix_product(x: F32, w: F32, out: F32) -> None:
     """out = x·wᵀ. NumPy in Pyodide has no BLAS: there einsum runs four times as fast as dot."""
@@ -63,6 +67,9 @@ class Dense:
 
     def dense(self) -> F32:
         return self.array
+
+    def block(self, first: int, count: int, /) -> F32:
+        return self.array[first : first + count]
 
 
 class Packed:
@@ -104,6 +111,11 @@ class Packed:
 
     def dense(self) -> F32:
         return Dense(self.parts).array
+
+    def block(self, first: int, count: int, /) -> F32:
+        out = np.empty((count, self.shape[1]), np.float32)
+        self.rows(np.arange(first, first + count), out)
+        return out
 
 
 def joined_shape(parts: Sequence[LinearWeight]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import Group, StepLayout
+from zllm.backend.contract import Group, StepLayout
 
 I32 = NDArray[np.int32]
 

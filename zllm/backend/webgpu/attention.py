@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.capability import Cache, Op
+from zllm.backend.contract import Cache, Op
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import Cache, Group, Op, PlanKey, Recording, Weight
+from zllm.backend.contract import Cache, Group, Op, PlanKey, Recording, Weight
 from zllm.backend.webgpu import launch
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Device
@@ -17,7 +17,7 @@ from zllm.backend.webgpu.plan import Compiler, PagedCache, Residents, WebGpuPlan
 from zllm.backend.webgpu.pool import Lease, Pool
 from zllm.backend.webgpu.upload import upload_f32, upload_matrix
 from zllm.errors import BackendError
-from zllm.kv_cache.paged import KvSpec
+from zllm.kv_cache.spec import CacheSpec, KvSpec
 from zllm.weight.linear_weight import LinearWeight
 
 MATRIX_USES = frozenset({"embed", "linear", "gated_linear"})
@@ -79,7 +79,9 @@ class WebGpuBackend:
         rows = tuple(part.shape[0] for part in parts)
         return Weight(name, (sum(rows), *parts[0].shape[1:]), rows)
 
-    def new_cache(self, name: str, spec: KvSpec, /, *, group: Group) -> Cache:
+    def new_cache(self, name: str, spec: CacheSpec, /, *, group: Group) -> Cache:
+        if not isinstance(spec, KvSpec):
+            raise BackendError(f"webgpu has no storage for {name} ({type(spec).__name__}) yet")
         slot_bytes = 4 * spec.kv_heads * spec.head_size
         size = group.pages * group.page_slots * slot_bytes
         limit = self.device.info.max_binding_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zllm.backend.capability import Op
+from zllm.backend.contract import Op
 from zllm.backend.webgpu.device import Dispatch, Kernel
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Context, View

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from zllm.backend.capability import RecordLayout
+from zllm.backend.contract import RecordLayout
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel, check_dispatch
 from zllm.backend.webgpu.plan import WebGpuPlan
 from zllm.errors import BackendError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zllm.backend.capability import Op, Value
+from zllm.backend.contract import Op, Value
 from zllm.backend.webgpu import attention, elementwise, product, sampler, wgsl_format
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch
 from zllm.backend.webgpu.lowering import Context, ResidentForm
@@ -46,6 +46,14 @@ def missing(op: Op, info: DeviceInfo) -> str | None:
     activation = getattr(op.spec, "activation", "silu")
     if activation != "silu":
         return f"no WGSL for the activation {activation!r}"
+    if op.name in ("embed", "linear") and op.spec is not None:
+        return f"no WGSL for the factor {op.spec.scale}"
+    if getattr(op.spec, "offset", 0.0) or getattr(op.spec, "limit", 0.0):
+        return "no WGSL for norm offsets and clamped gates"
+    if op.name == "attend" and (op.spec.window or len(op.ins) > 2):
+        return "no WGSL for windows and sinks"
+    if op.name == "rms_norm" and op.ins[1].shape != op.outs[0].shape[1:]:  # type: ignore[union-attr]
+        return "no WGSL for a norm of each head"
     refuse = MISSING.get(op.name)
     return None if refuse is None else refuse(op, info)
 

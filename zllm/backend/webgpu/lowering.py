@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from zllm.backend.capability import Cache, PlanKey, StepLayout, Value, Weight
+from zllm.backend.contract import Cache, PlanKey, StepLayout, Value, Weight
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.capability import (
+from zllm.backend.contract import (
     Cache,
     Op,
     PlanKey,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zllm.activation import GatedSpec
-from zllm.backend.capability import Op
+from zllm.backend.contract import Op
 from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import gated_dispatch
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zllm.backend.capability import Op, RecordLayout
+from zllm.backend.contract import Op, RecordLayout
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from zllm.activation import GatedSpec
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.capability import Cache, Core, Gqa, Resources, Value, Weight
-from zllm.kv_cache.paged import KvSpec
+from zllm.backend.capability import Core, Gqa, Resources
+from zllm.backend.contract import Cache, Value, Weight
+from zllm.kv_cache.spec import KvSpec
 from zllm.model_spec.llama import LlamaConfig
 from zllm.rope import RopeSpec
 
@@ -38,6 +40,7 @@ class Decoder:
         self.heads = GqaSpec(
             c.heads, c.kv_heads, c.head_size, c.head_size**-0.5, c.head_size, c.rope.interleaved
         )
+        self.gated = GatedSpec(c.activation)
         self.embedding = r.weight("embed")  # [V, D]
         self.norm = r.weight("norm")
         self.head = self.embedding if c.tied_embeddings else r.weight("head")
@@ -64,7 +67,7 @@ class Decoder:
             gate_up_bias=bias(c.mlp_bias, "gate", "up"),
             down=joined("down"),
             down_bias=bias(c.mlp_bias, "down"),
-            cache=r.kv_cache(f"layers.{i}.kv", KvSpec(c.kv_heads, c.head_size)),
+            cache=r.cache(f"layers.{i}.kv", KvSpec(c.kv_heads, c.head_size)),
         )
 
     def __call__(self, ops: Ops) -> None:
@@ -84,7 +87,7 @@ class Decoder:
         x = ops.linear(a, w.o, bias=w.o_bias, residual=x)
 
         h = ops.rms_norm(x, w.ffn_norm, eps)
-        f = ops.gated_linear(h, w.gate_up, self.config.activation, bias=w.gate_up_bias)  # [R, F]
+        f = ops.gated_linear(h, w.gate_up, self.gated, bias=w.gate_up_bias)  # [R, F]
         return ops.linear(f, w.down, bias=w.down_bias, residual=x)
 
 
