@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,6 +65,8 @@ class OracleBackend:
         self.carry = Carry(lanes)
         self._scratch = np.empty(PACKED_CHUNK_ELEMENTS if packed else 0, np.float32)
         self.arena = Arena()
+        # Called after each op with the arrays of its results; they are overwritten soon after.
+        self.observer: Callable[[Op, list[F32]], None] | None = None
 
     def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
         shape = joined_shape(parts)

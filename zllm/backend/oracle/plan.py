@@ -69,8 +69,10 @@ class OraclePlan:
         self.records[:] = 0
         # Overflow to inf has a meaning (σ(-∞) = 0) or ends in the record's not-finite flag.
         with np.errstate(over="ignore", invalid="ignore"):
-            for run in self._runs:
+            for op, run in zip(self.recording.ops, self._runs, strict=True):
                 run(words)
+                if backend.observer is not None:
+                    backend.observer(op, [self.array(out) for out in op.outs])
         if self.recording.key.emit == "none":
             return Done(Round(self.records[:0]))
         logits = None if self.logits is None else self.logits.copy()

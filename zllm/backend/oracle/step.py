@@ -22,6 +22,8 @@ class Span:
     # slots of positions 0 … length-1 per group: a slice where they lie in a run, else indices
     slots: dict[str, slice | NDArray[np.int64]]
     length: int
+    read_plane: int  # of recurrent state; to be taken as zeros if first_position is 0
+    written_plane: int
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Step:
         lanes = self.of("lane")[self.of("seq")]
         self.tokens = np.where(tokens < 0, self.carry_token[lanes], tokens).astype(np.int64)
         self.row_slots = {g.name: _run(self.of(f"{g.name}.row_slot")) for g in self.groups}
+        read, written = self.of("read_plane"), self.of("written_plane")
         first, last, length = self.of("first_row"), self.of("last_row"), self.of("length")
         self.spans = [
             Span(
@@ -52,6 +55,8 @@ class Step:
                 first_position=int(self.positions[first[seq]]),
                 slots={g.name: self._slots(g, seq, int(length[seq])) for g in self.groups},
                 length=int(length[seq]),
+                read_plane=int(read[seq]),
+                written_plane=int(written[seq]),
             )
             for seq in range(int(self.of("valid_seqs")[0]))
         ]
