@@ -21,7 +21,7 @@ from playwright.sync_api import Page, sync_playwright
 from zllm.backend.contract import Group, PlanKey
 from zllm.backend.webgpu.backend import WebGpuBackend
 from zllm.backend.webgpu.export import SWIFTSHADER, ExportDevice
-from zllm.runtime.compose import ModelResources
+from zllm.runtime.compose import Groups, ModelResources
 from zllm.runtime.recorder import Recorder
 from zllm.weight.checkpoint import open_checkpoint
 from zllm.weight.linear_weight import F32
@@ -98,7 +98,9 @@ class Exporter:
         backend = WebGpuBackend(device, lanes=LANES)
         group = Group("full", PAGE_SLOTS, 1 + CONTEXT // PAGE_SLOTS)
         with closing(open_checkpoint(self.model)) as checkpoint:
-            resources = ModelResources(backend, checkpoint.tensors, F32, group, CONTEXT)
+            resources = ModelResources(
+                backend, checkpoint.tensors, F32, Groups(group, Group("state", 1, 2)), CONTEXT
+            )
             module = import_module(f"zllm.runtime.{checkpoint.architecture}.decoder")
             decoder = module.Decoder(checkpoint.config, resources)
             plans = {}

@@ -24,11 +24,22 @@ def sequence_of(prompt: int, *, lane: int = 0, pages: tuple[int, ...] = (), **sa
 
 def test_prefill_is_first_come_first_served_within_its_rows() -> None:
     sequences = [sequence_of(n) for n in (3, 5, 9)]
-    pieces = prefill_pieces(sequences, 10)
+    pieces = prefill_pieces(sequences, 10, last_alone=False)
     assert [(p.first, p.count, p.draws) for p in pieces] == [(0, 3, 1), (0, 5, 1), (0, 2, 0)]
     sequences[2].fed = 2
-    assert [(p.first, p.count) for p in prefill_pieces(sequences[2:], 4)] == [(2, 4)]
-    assert [(p.first, p.count, p.draws) for p in prefill_pieces(sequences[2:], 7)] == [(2, 7, 1)]
+    rest = sequences[2:]
+    assert [(p.first, p.count) for p in prefill_pieces(rest, 4, last_alone=False)] == [(2, 4)]
+    whole = prefill_pieces(rest, 7, last_alone=False)
+    assert [(p.first, p.count, p.draws) for p in whole] == [(2, 7, 1)]
+
+
+def test_the_last_token_alone_leaves_a_state_right_before_it() -> None:
+    sequence = sequence_of(5)
+    before = prefill_pieces([sequence], 10, last_alone=True)
+    assert [(p.first, p.count, p.draws) for p in before] == [(0, 4, 0)]
+    sequence.fed = 4
+    last = prefill_pieces([sequence], 10, last_alone=True)
+    assert [(p.first, p.count, p.draws) for p in last] == [(4, 1, 1)]
 
 
 def test_decode_takes_those_that_may_draw() -> None:

@@ -84,7 +84,7 @@ def model(
             checkpoint.architecture,
             checkpoint.config,
             backend,
-            lambda group: ModelResources(backend, checkpoint.tensors, F32, group, CONTEXT),
+            lambda groups: ModelResources(backend, checkpoint.tensors, F32, groups, CONTEXT),
             Limits(CONTEXT, LANES, checkpoint.config.vocabulary),
             cache_tokens=2 * CONTEXT,
         )

@@ -19,7 +19,7 @@ from zllm.backend.webgpu.device import Device, Dispatch, Kernel
 from zllm.backend.webgpu.export import SWIFTSHADER, ExportDevice
 from zllm.backend.webgpu.plan import WebGpuPlan
 from zllm.errors import BackendError
-from zllm.runtime.compose import ModelResources
+from zllm.runtime.compose import Groups, ModelResources
 from zllm.runtime.llama.decoder import Decoder
 from zllm.runtime.recorder import Recorder
 from zllm.weight.checkpoint import open_checkpoint
@@ -154,7 +154,9 @@ GROUP = Group("full", 16, 5)
 def compiled(device: Device, folder: Path, key: PlanKey) -> WebGpuPlan:
     backend = WebGpuBackend(device, lanes=1)
     with closing(open_checkpoint(folder)) as checkpoint:
-        resources = ModelResources(backend, checkpoint.tensors, F32, GROUP, 64)
+        resources = ModelResources(
+            backend, checkpoint.tensors, F32, Groups(GROUP, Group("state", 1, 2)), 64
+        )
         decoder = Decoder(checkpoint.config, resources)
         recorder = Recorder(key, backend.missing)
         decoder(recorder)

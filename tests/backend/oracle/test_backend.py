@@ -98,13 +98,13 @@ def test_copy_slots_copies_every_cache_of_its_group_alone() -> None:
     other = Group("window", 4, 5)
     for name, group in (("a", GROUP), ("b", GROUP), ("c", other)):
         backend.new_cache(name, KvSpec(2, 3), group=group)
-        for storage in backend.caches[name]:
+        for storage in backend.caches[name].arrays:
             storage[:] = np.arange(20)[None, :, None]
     backend.copy_slots("full", [1, 2, 9], [9, 1, 3])
     for name in "ab":
-        for storage in backend.caches[name]:
+        for storage in backend.caches[name].arrays:
             assert storage[1, [9, 1, 3, 2], 2].tolist() == [1, 2, 9, 2]
-    assert backend.caches["c"][0][0, 9, 0] == 9
+    assert backend.caches["c"].arrays[0][0, 9, 0] == 9
     backend.copy_slots("none", [1], [2])
 
 
