@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -22,8 +24,8 @@ class Resident(Protocol):
     shape: tuple[int, ...]
     size_bytes: int
 
-    def product(self, x: F32, out: F32, /) -> None:
-        """out = x·wᵀ: [R, D] -> [R, N]."""
+    def product(self, x: F32, out: F32, first: int = 0, /) -> None:
+        """out = x·wᵀ, w from row `first` on as many as out has columns: [R, D] -> [R, n]."""
         ...
 
     def rows(self, ids: NDArray[np.int64], out: F32, /) -> None:
@@ -59,8 +61,8 @@ class Dense:
             if target.size:
                 formats.decode(format_of(part), part.data.read(), part.shape[-1], target)
 
-    def product(self, x: F32, out: F32, /) -> None:
-        matrix_product(x, self.array, out)
+    def product(self, x: F32, out: F32, first: int = 0, /) -> None:
+        matrix_product(x, self.array[first : first + out.shape[1]], out)
 
     def rows(self, ids: NDArray[np.int64], out: F32, /) -> None:
         np.take(self.array, ids, axis=0, out=out)
@@ -81,6 +83,7 @@ class Packed:
     def __init__(self, parts: Sequence[LinearWeight], scratch: F32) -> None:
         self.shape = joined_shape(parts)
         self.parts = parts
+        self._first_rows = [0, *accumulate(part.shape[0] for part in parts)]
         self.size_bytes = sum(part.data.size_bytes for part in parts)
         columns = self.shape[1]
         rows = scratch.size // columns
@@ -88,33 +91,44 @@ class Packed:
             rows, scratch = 1, np.empty(columns, np.float32)
         self.chunk = scratch[: rows * columns].reshape(rows, columns)
 
-    def product(self, x: F32, out: F32, /) -> None:
-        first = 0
-        for part in self.parts:
-            row_bytes = formats.row_bytes(format_of(part), self.shape[1])
-            for row in range(0, part.shape[0], len(self.chunk)):
-                count = min(len(self.chunk), part.shape[0] - row)
-                data = part.data.read(row * row_bytes, count * row_bytes)
-                w = formats.decode(format_of(part), data, self.shape[1], self.chunk[:count])
-                out[:, first + row : first + row + count] = x @ w.T
-            first += part.shape[0]
+    def product(self, x: F32, out: F32, first: int = 0, /) -> None:
+        for part, row, count in self._runs(first, out.shape[1], len(self.chunk)):
+            w = self._decode(part, row, self.chunk[:count])
+            out[:, :count] = x @ w.T
+            out = out[:, count:]
 
     def rows(self, ids: NDArray[np.int64], out: F32, /) -> None:
-        for target, row in zip(out, ids.tolist(), strict=True):
-            for part in self.parts:
-                if row < part.shape[0]:
-                    row_bytes = formats.row_bytes(format_of(part), self.shape[1])
-                    data = part.data.read(row * row_bytes, row_bytes)
-                    formats.decode(format_of(part), data, self.shape[1], target[None])
-                    break
-                row -= part.shape[0]
+        for target, id in zip(out, ids.tolist(), strict=True):
+            for part, row, _ in self._runs(id, 1, 1):
+                self._decode(part, row, target[None])
+
+    def _runs(self, first: int, count: int, most: int) -> Iterator[tuple[LinearWeight, int, int]]:
+        """Rows first … first + count as runs inside one part: the part, its row, how many."""
+        last = first + count
+        index = bisect_right(self._first_rows, first) - 1
+        while first < last:
+            row = first - self._first_rows[index]
+            run = min(last - first, self.parts[index].shape[0] - row, most)
+            if run:
+                yield self.parts[index], row, run
+            first += run
+            index += row + run == self.parts[index].shape[0]
+
+    def _decode(self, part: LinearWeight, row: int, out: F32) -> F32:
+        """Rows row … row + len(out) of a part."""
+        row_bytes = formats.row_bytes(format_of(part), self.shape[1])
+        data = part.data.read(row * row_bytes, len(out) * row_bytes)
+        return formats.decode(format_of(part), data, self.shape[1], out)
 
     def dense(self) -> F32:
         return Dense(self.parts).array
 
     def block(self, first: int, count: int, /) -> F32:
         out = np.empty((count, self.shape[1]), np.float32)
-        self.rows(np.arange(first, first + count), out)
+        done = 0
+        for part, row, run in self._runs(first, count, count):
+            self._decode(part, row, out[done : done + run])
+            done += run
         return out
 
 
