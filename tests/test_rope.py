@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.helpers.llama_gguf import llama3_factors
-from zllm.model_spec.llama import LlamaConfig, Rope
+from zllm.model_spec.llama import LlamaConfig
+from zllm.model_spec.rope import Rope
 from zllm.rope import RopeSpec, frequencies, rotate, table
 
 
@@ -101,3 +102,45 @@ def test_scores_depend_on_the_distance_alone() -> None:
 
     assert score(7, 3) == pytest.approx(score(104, 100), abs=1e-5)
     assert abs(score(7, 3) - score(7, 4)) > 1e-3
+
+
+# Bounds by hand, r = 64, theta = 1e4, 4096 positions: 64·ln(4096/(2π·32)) / (2·ln 1e4) = 10.47,
+# 64·ln(4096/2π) / (2·ln 1e4) = 22.51.
+@pytest.mark.parametrize(
+    ("truncate", "low", "high"),
+    [(True, 10, 23), (False, 10.47224, 22.51344)],
+    ids=["pairs", "exact"],
+)
+def test_yarn_keeps_fast_pairs_and_stretches_slow_ones(
+    truncate: bool, low: float, high: float
+) -> None:
+    spec = RopeSpec(64, 1e4, "yarn", 16.0, original_context=4096, truncate=truncate)
+    kept = np.clip((high - np.arange(32)) / (high - low), 0, 1)
+    np.testing.assert_allclose(
+        frequencies(spec), plain(64, 1e4) * (kept + (1 - kept) / 16), rtol=2e-5
+    )
+
+
+def test_yarn_bounds_stay_within_the_pairs() -> None:
+    """So short an original context that even the fastest pair is stretched."""
+    spec = RopeSpec(8, 1e4, "yarn", 4.0, original_context=6, beta_slow=0.5, beta_fast=1.0)
+    result = frequencies(spec)
+    np.testing.assert_allclose(result[1:], plain(8, 1e4)[1:] / 4, rtol=2e-6)
+    np.testing.assert_allclose(result[0], 1.0, rtol=2e-6)
+
+
+def test_attention_factor_multiplies_cos_and_sin() -> None:
+    spec = RopeSpec(8, 1e4, attention_factor=1.25)
+    np.testing.assert_allclose(table(spec, 9), 1.25 * table(RopeSpec(8, 1e4), 9), rtol=2e-7)
+
+
+def test_long_divisors_add_the_rows_of_long_sequences() -> None:
+    short, long = (1.0, 1.0, 2.0, 2.0), (1.5, 3.0, 4.5, 6.0)
+    spec = RopeSpec(8, 100.0, divisors=short, long_divisors=long, attention_factor=1.5)
+    rows = table(spec, 20)
+    assert rows.shape == (40, 8)
+    for first, divisors in ((0, short), (20, long)):
+        only = RopeSpec(8, 100.0, divisors=divisors, attention_factor=1.5)
+        assert np.array_equal(rows[first : first + 20], table(only, 20))
+    angle = 13 * plain(8, 100.0) / long
+    np.testing.assert_allclose(rows[33], 1.5 * np.r_[np.cos(angle), np.sin(angle)], atol=1e-6)

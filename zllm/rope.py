@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,17 @@ class RopeSpec:
 
     rotated: int  # r
     theta: float
-    scaling: str = "default"  # default | linear | by_wavelength
+    scaling: str = "default"  # default | linear | by_wavelength | yarn
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context: int = 0
-    divisors: tuple[float, ...] = ()  # per pair, as GGUF stores it: the frequency is divided
+    divisors: tuple[float, ...] = ()  # per pair: the frequency is divided
+    long_divisors: tuple[float, ...] = ()  # those of sequences longer than original_context
+    beta_fast: float = 32.0  # yarn: pairs with more turns in original_context are kept,
+    beta_slow: float = 1.0  # those with fewer are stretched by the whole factor
+    truncate: bool = True  # yarn: round both bounds to whole pairs
+    attention_factor: float = 1.0  # multiplies cos and sin
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ def frequencies(spec: RopeSpec) -> F32:
         f = f / np.float32(spec.factor)
     elif spec.scaling == "by_wavelength":
         f = _by_wavelength(f, spec)
+    elif spec.scaling == "yarn":
+        f = _yarn(f, spec)
     return f
 
 
@@ -59,13 +66,41 @@ def _by_wavelength(f: F32, spec: RopeSpec) -> F32:
     return ((1 - smooth) * f / spec.factor + smooth * f).astype(np.float32)
 
 
+def _yarn(f: F32, spec: RopeSpec) -> F32:
+    """A ramp over pairs, from those kept to those stretched by `factor` [2309.00071 §3.2]."""
+    low, high = _pair_turning(spec.beta_fast, spec), _pair_turning(spec.beta_slow, spec)
+    if spec.truncate:
+        low, high = np.floor(low), np.ceil(high)
+    low, high = max(low, 0.0), min(high, spec.rotated - 1.0)
+    width = high - low if high != low else 0.001
+    stretched = np.clip((np.arange(f.size) - low) / width, 0, 1)
+    return np.asarray(f / spec.factor * stretched + f * (1 - stretched), np.float32)
+
+
+def _pair_turning(turns: float, spec: RopeSpec) -> float:
+    """The pair, a fraction too, that turns so often within `original_context` positions."""
+    wavelength = spec.original_context / (2 * np.pi * turns)
+    return float(spec.rotated * np.log(wavelength) / (2 * np.log(spec.theta)))
+
+
 def table(spec: RopeSpec, context: int) -> F32:
     """cos of every pair, then sin of every pair, for positions 0 … context-1: [context, r].
 
-    Angles in f64: f32 products lose the angle at long positions.
+    With `long_divisors` [2·context, r]: a sequence that will outgrow `original_context` reads row
+    context + position from its first token on [2402.13753].
     """
+    rows = _cos_sin(spec, context)
+    if not spec.long_divisors:
+        return rows
+    long = replace(spec, divisors=spec.long_divisors, long_divisors=())
+    return np.concatenate([rows, _cos_sin(long, context)])
+
+
+def _cos_sin(spec: RopeSpec, context: int) -> F32:
+    """Angles in f64: f32 products lose the angle at long positions."""
     angle = np.outer(np.arange(context, dtype=np.float64), frequencies(spec).astype(np.float64))
-    return np.concatenate([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    rows = np.concatenate([np.cos(angle), np.sin(angle)], axis=1) * spec.attention_factor
+    return rows.astype(np.float32)
 
 
 def rotate(x: F32, cos_sin: F32, *, interleaved: bool, out: F32 | None = None) -> F32:

@@ -28,8 +28,8 @@ ALLOWED = re.compile(r"llama\.cpp", re.IGNORECASE)
 
 
 def model_names() -> set[str]:
-    modules = {path.stem for path in (PACKAGE / "model_spec").glob("*.py")}
-    return FAMILIES | modules - {"__init__"}
+    modules = (PACKAGE / "model_spec").glob("*.py")
+    return FAMILIES | {path.stem for path in modules if "MODEL_TYPES" in path.read_text("utf-8")}
 
 
 def named_models(text: str) -> list[str]:

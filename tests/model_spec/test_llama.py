@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from zllm.model_spec.llama import LlamaConfig, Rope, from_hf
+from zllm.model_spec.llama import LlamaConfig, from_hf
+from zllm.model_spec.rope import Rope
 
 MINIMAL: dict[str, Any] = {
     "vocab_size": 100,
@@ -91,8 +92,8 @@ def test_rope_spellings(fields: dict[str, Any], rope: Rope) -> None:
         ({"hidden_act": "relu"}, "hidden_act: got 'relu', supported: silu"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"rope_theta": -1}, "rope_theta: got -1"),
-        ({"rope_scaling": {"type": "yarn"}}, "type: got 'yarn', supported: default, linear"),
-        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type: got 'longrope'"),
+        ({"rope_scaling": {"type": "su"}}, "type: got 'su', supported: default, linear"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "short_factor: got None"),
         ({"rope_parameters": ["llama3"]}, "rope_parameters: got"),
         ({"rope_scaling": {"type": "linear"}}, "factor: missing"),
         ({"rope_scaling": {"type": "llama3", **LLAMA3, "factor": None}}, "factor: missing"),

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zllm.model_spec import fields
+from zllm.model_spec import fields, rope
 from zllm.model_spec.fields import Fields
+from zllm.model_spec.rope import Rope
 
 MODEL_TYPES = ("llama",)  # config.json: model_type; GGUF: general.architecture
 ACTIVATIONS = ("silu",)
-
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """Rotary embedding parameters [2104.09864]; the maths is in zllm/rope.py."""
-
-    theta: float
-    scaling: str = "default"  # default | linear | llama3
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context: int = 0
-    # llama3 scaling as GGUF stores it (`rope_freqs.weight`): divides the frequency of each pair.
-    divisors: tuple[float, ...] = ()
-    # GGUF permutes the rows of q and k so that pairs are neighbours: (2j, 2j+1), not (j, j + K/2).
-    interleaved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +36,10 @@ def from_hf(config: Fields) -> LlamaConfig:
     """The spec of a `config.json`. ValueError names the field, got and expected."""
     width = fields.size(config, "hidden_size")
     heads = fields.size(config, "num_attention_heads")
+    # Defaults here and below: transformers, LlamaConfig.
+    context = fields.size(config, "max_position_embeddings", 2048)
     fields.choice(config, "hidden_act", ACTIVATIONS, "silu")
+    rope.require_whole_heads(config)
     return LlamaConfig(
         vocabulary=fields.size(config, "vocab_size"),
         width=width,
@@ -60,10 +48,9 @@ def from_hf(config: Fields) -> LlamaConfig:
         heads=heads,
         kv_heads=kv_heads(config, "num_key_value_heads", heads),
         head_size=head_size(config, "head_dim", width, heads),
-        # Defaults here and below: transformers, LlamaConfig.
-        context=fields.size(config, "max_position_embeddings", 2048),
+        context=context,
         norm_eps=fields.positive(config, "rms_norm_eps", 1e-6),
-        rope=_rope_from_hf(config),
+        rope=rope.from_hf(config, context),
         attention_bias=fields.flag(config, "attention_bias", False),
         mlp_bias=fields.flag(config, "mlp_bias", False),
         tied_embeddings=fields.flag(config, "tie_word_embeddings", False),
@@ -86,36 +73,3 @@ def head_size(config: Fields, key: str, width: int, heads: int) -> int:
     if found % 2:
         raise ValueError(f"{key}: got {found}, expected an even head size")
     return found
-
-
-def _rope_from_hf(config: Fields) -> Rope:
-    """Both spellings: `rope_parameters`, and the older `rope_theta` with `rope_scaling`."""
-    if fields.positive(config, "partial_rotary_factor", 1.0) != 1.0:
-        raise ValueError("partial_rotary_factor: llama rotates whole heads, expected 1.0")
-    spec = fields.section(config, "rope_parameters") or fields.section(config, "rope_scaling")
-    theta = fields.positive(spec, "rope_theta", fields.positive(config, "rope_theta", 10000.0))
-    # Early checkpoints write `type`.
-    kind_key = "type" if spec.get("rope_type") is None else "rope_type"
-    kind = fields.choice(spec, kind_key, ("default", "linear", "llama3"), "default")
-    if kind == "default":
-        return Rope(theta)
-    if kind == "linear":
-        return Rope(theta, kind, fields.positive(spec, "factor"))
-    return _llama3_rope(spec, theta)
-
-
-def _llama3_rope(spec: Fields, theta: float) -> Rope:
-    rope = Rope(
-        theta,
-        "llama3",
-        fields.positive(spec, "factor"),
-        fields.positive(spec, "low_freq_factor"),
-        fields.positive(spec, "high_freq_factor"),
-        fields.size(spec, "original_max_position_embeddings"),
-    )
-    if rope.low_freq_factor >= rope.high_freq_factor:
-        raise ValueError(
-            f"high_freq_factor: got {rope.high_freq_factor}, expected more than low_freq_factor"
-            f" {rope.low_freq_factor}"
-        )
-    return rope

@@ -13,7 +13,8 @@ from typing import Any
 
 from zllm.errors import LoadError
 from zllm.model_spec import fields, llama
-from zllm.model_spec.llama import LlamaConfig, Rope
+from zllm.model_spec.llama import LlamaConfig
+from zllm.model_spec.rope import Rope
 from zllm.quant.formats import FORMATS, decode
 from zllm.weight import names
 from zllm.weight.linear_weight import LinearWeight, format_of

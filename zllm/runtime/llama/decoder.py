@@ -11,7 +11,7 @@ from zllm.backend.capability import Core, Gqa, Resources
 from zllm.backend.contract import Cache, Value, Weight
 from zllm.kv_cache.spec import KvSpec
 from zllm.model_spec.llama import LlamaConfig
-from zllm.rope import RopeSpec
+from zllm.runtime.blocks.rope import rope_spec
 
 
 class Ops(Core, Gqa, Protocol):
@@ -44,7 +44,7 @@ class Decoder:
         self.embedding = r.weight("embed")  # [V, D]
         self.norm = r.weight("norm")
         self.head = self.embedding if c.tied_embeddings else r.weight("head")
-        self.rope = r.rope_table(_rope_spec(config))
+        self.rope = r.rope_table(rope_spec(c.rope, c.head_size))
         self.layers = [self._layer(i, resources) for i in range(c.layers)]
 
     def _layer(self, i: int, r: Resources) -> Layer:
@@ -89,17 +89,3 @@ class Decoder:
         h = ops.rms_norm(x, w.ffn_norm, eps)
         f = ops.gated_linear(h, w.gate_up, self.gated, bias=w.gate_up_bias)  # [R, F]
         return ops.linear(f, w.down, bias=w.down_bias, residual=x)
-
-
-def _rope_spec(config: LlamaConfig) -> RopeSpec:
-    rope = config.rope
-    return RopeSpec(
-        rotated=config.head_size,
-        theta=rope.theta,
-        scaling="by_wavelength" if rope.scaling == "llama3" else rope.scaling,
-        factor=rope.factor,
-        low_freq_factor=rope.low_freq_factor,
-        high_freq_factor=rope.high_freq_factor,
-        original_context=rope.original_context,
-        divisors=rope.divisors,
-    )
