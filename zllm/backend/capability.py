@@ -165,8 +165,10 @@ class Dsa(Protocol):
 class Kda(Protocol):
     """KDA [2510.26692]: a short convolution and a gated delta rule."""
 
-    def conv(self, x: Value, w: Weight, cache: Cache, spec: ConvSpec, /) -> Value:
-        """Depthwise causal convolution over time, then SiLU: [R, C], w [C, kernel] -> [R, C]."""
+    def conv(self, x: Value, w: Weight, cache: Cache, spec: ConvSpec, /) -> tuple[Value, ...]:
+        """Depthwise causal convolution over time, then SiLU: [R, C], w [C, kernel] -> [R, C],
+        cut into the parts of w. Cache: StateSpec (kernel - 1, C), the last inputs.
+        """
         ...
 
     def decay(self, a: Value, a_log: Weight, dt_bias: Weight, spec: DecaySpec, /) -> Value:
@@ -182,7 +184,10 @@ class Kda(Protocol):
         spec: DeltaSpec,
         /,
     ) -> Value:
-        """The gated delta rule: q, k, v, log decay g [R, H*d], beta [R, H] before σ -> [R, H*d]."""
+        """The gated delta rule: q, k, v, log decay g [R, H*d], beta [R, H] before σ -> [R, H*d].
+
+        Cache: StateSpec (H, d of keys, d of values).
+        """
         ...
 
     def gated_norm(self, x: Value, gate: Value, w: Weight, eps: float, /) -> Value:

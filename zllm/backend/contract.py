@@ -122,6 +122,9 @@ class StepLayout:
         self.words += words
 
 
+# Ops that read a matrix by rows or by products: a weight that only they read may stay packed.
+PACKED_USES = frozenset({"embed", "linear", "gated_linear", "experts", "attend_latent"})
+
 PENALTIES, BIAS = 1, 2  # bits of the step word `flags`
 
 NOT_FINITE = 1  # bit of the record word `flags`

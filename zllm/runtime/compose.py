@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zllm import rope
-from zllm.backend.contract import Backend, Cache, Group, Weight
+from zllm.backend.contract import PACKED_USES, Backend, Cache, Group, Weight
 from zllm.errors import BackendError
 from zllm.kv_cache.paged import PagePool
 from zllm.kv_cache.spec import CacheSpec, StateSpec
@@ -20,8 +20,7 @@ from zllm.runtime.plans import PlanPool
 
 PAGE_SLOTS = 16
 
-# What a matrix, a vector and a table of angles are read by.
-MATRIX_USES = frozenset({"embed", "linear", "gated_linear", "experts", "attend_latent"})
+# What a vector and a table of angles are read by.
 VECTOR_USES = frozenset({"rms_norm", "bias"})
 TABLE_USES = frozenset({"rope_append", "rope"})
 
@@ -78,7 +77,7 @@ class ModelResources:
 
     def weight(self, *names: str, parts: tuple[int, ...] = ()) -> Weight:
         stored = [self._tensors[name] for name in names]
-        uses = MATRIX_USES if len(stored[0].shape) == 2 else VECTOR_USES
+        uses = PACKED_USES if len(stored[0].shape) == 2 else VECTOR_USES
         name = names[0] if len(names) == 1 else f"{names[0]}…{names[-1]}"
         weight = self._backend.load(name, stored, uses=uses)
         self._progress(sum(part.data.size_bytes for part in stored))

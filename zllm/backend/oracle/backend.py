@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zllm.backend.contract import (
+    PACKED_USES,
     Cache,
     Group,
     Op,
@@ -32,10 +33,6 @@ from zllm.kv_cache.spec import CacheSpec, StateSpec
 from zllm.weight.linear_weight import LinearWeight
 
 F32 = NDArray[np.float32]
-
-
-# Ops that read a matrix through `product`, `rows` and `block`, and so can do with packed rows.
-PACKED_USES = frozenset({"linear", "gated_linear", "embed", "experts", "attend_latent"})
 
 
 @dataclass(slots=True)

@@ -6,11 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from zllm.backend.contract import Op
-from zllm.backend.oracle import core_ops, gqa_ops, sample_ops
+from zllm.backend.oracle import (
+    core_ops,
+    dsa_ops,
+    gqa_ops,
+    hyper_ops,
+    kda_ops,
+    mla_ops,
+    moe_ops,
+    sample_ops,
+)
 from zllm.backend.oracle.operands import Run
 
 LOWER: dict[str, Callable[[Op, Any, Any], Run]] = {
     **core_ops.LOWER,
     **gqa_ops.LOWER,
+    **moe_ops.LOWER,
+    **hyper_ops.LOWER,
+    **kda_ops.LOWER,
+    **mla_ops.LOWER,
+    **dsa_ops.LOWER,
     **sample_ops.LOWER,
 }

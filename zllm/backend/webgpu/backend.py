@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.contract import Cache, Group, Op, PlanKey, Recording, Weight
+from zllm.backend.contract import PACKED_USES, Cache, Group, Op, PlanKey, Recording, Weight
 from zllm.backend.webgpu import launch
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Device
@@ -20,7 +20,6 @@ from zllm.errors import BackendError
 from zllm.kv_cache.spec import CacheSpec, KvSpec
 from zllm.weight.linear_weight import LinearWeight
 
-MATRIX_USES = frozenset({"embed", "linear", "gated_linear"})
 # Rows of prefill plans; the last is the most of a round: a long submit blocks a software adapter's
 # caller, and on a GPU it may trip the watchdog. Padding is cheap on a GPU and dear on a CPU.
 SOFTWARE_ROWS = (8, 16, 32, 48, 64)
@@ -72,7 +71,7 @@ class WebGpuBackend:
         assert parts and len({part.shape[1:] for part in parts}) == 1, name
         assert name not in self._banks, f"{name} is loaded already"
         vector = len(parts[0].shape) == 1
-        if vector or not uses <= MATRIX_USES:
+        if vector or not uses <= PACKED_USES:
             self._banks[name] = (upload_f32(self.device, name, parts),)
         else:
             self._banks[name] = upload_matrix(self.device, name, parts)
