@@ -24,6 +24,12 @@ class SoftCapSpec:
     cap: float
 
 
+def sigmoid(x: F32) -> F32:
+    """1 / (1 + e^-x): the same shape."""
+    with np.errstate(over="ignore"):  # e^-x = inf gives 0, as it should
+        return np.asarray(1 / (1 + np.exp(-x)), np.float32)
+
+
 def gated(gate: F32, up: F32, spec: GatedSpec, /, *, out: F32 | None = None) -> F32:
     """activation(gate) ⊙ up: [R, F], [R, F] -> [R, F].
 

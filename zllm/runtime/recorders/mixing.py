@@ -13,9 +13,10 @@ from zllm.runtime.recorders.base import RecorderBase
 
 
 class KdaRecorder(RecorderBase):
-    def conv(self, x: Value, w: Weight, cache: Cache, spec: ConvSpec, /) -> Value:
+    def conv(self, x: Value, w: Weight, cache: Cache, spec: ConvSpec, /) -> tuple[Value, ...]:
         assert w.shape == (x.shape[1], spec.kernel), (x, w, spec)
-        return self.one("conv", (x, w, cache), x.shape, spec)
+        shapes = [(x.shape[0], channels) for channels in w.parts]
+        return self.record("conv", (x, w, cache), shapes, spec)
 
     def decay(self, a: Value, a_log: Weight, dt_bias: Weight, spec: DecaySpec, /) -> Value:
         assert a.shape[1] == spec.heads * spec.head_size, (a, spec)
