@@ -20,6 +20,14 @@ def size(config: Fields, key: str, default: int | None = None) -> int:
     return found
 
 
+def count(config: Fields, key: str, default: int | None = None) -> int:
+    """An integer that may be 0."""
+    found = _present(config, key, default)
+    if type(found) is not int or found < 0:
+        raise ValueError(f"{key}: got {found!r}, expected an integer of at least 0")
+    return found
+
+
 def positive(config: Fields, key: str, default: float | None = None) -> float:
     """A positive finite number."""
     found = _present(config, key, default)
