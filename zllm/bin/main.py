@@ -25,8 +25,16 @@ class Command:
     help: str
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands under a common name: `zllm NAME COMMAND`."""
+
+    commands: dict[str, Command | Group]
+    help: str
+
+
 # Modules are named, not imported: a command loads only what it uses.
-COMMANDS = {
+COMMANDS: dict[str, Command | Group] = {
     "chat": Command("zllm.bin.chat", "talk with a model in the terminal"),
     "pull": Command("zllm.bin.pull", "fetch a model into the cache"),
     "inspect": Command("zllm.bin.inspect", "show what a model file or folder holds"),
@@ -34,6 +42,10 @@ COMMANDS = {
     "logits": Command("zllm.bin.logits", "write the logits of given tokens to a file"),
     "doctor": Command("zllm.bin.doctor", "check what this machine offers and what is missing"),
     "bench": Command("zllm.bin.bench", "measure prefill and decode on this machine"),
+    "tools": Group(
+        {"tiny": Command("zllm.bin.tiny", "write a seeded tiny checkpoint of an architecture")},
+        "make and check model files",
+    ),
 }
 
 
@@ -55,34 +67,42 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if not argv or argv[0] not in COMMANDS:
-        return _run_top_level(argv)
-    name, *rest = argv
-    command = COMMANDS[name]
+    prog, commands = "zllm", COMMANDS
+    while argv and argv[0] in commands:
+        name, *argv = argv
+        prog, command = f"{prog} {name}", commands[name]
+        if isinstance(command, Command):
+            return _run_command(prog, command, argv)
+        commands = command.commands
+    return _explain(prog, commands, argv)
+
+
+def _run_command(prog: str, command: Command, argv: list[str]) -> int:
     module: Any = importlib.import_module(command.module)
     from zllm.bin import config
 
     parser = argparse.ArgumentParser(
-        prog=f"zllm {name}", description=command.help.capitalize() + ".", allow_abbrev=False
+        prog=prog, description=command.help.capitalize() + ".", allow_abbrev=False
     )
     module.add_arguments(parser)
-    code: int = module.run(config.parse(parser, rest))
+    code: int = module.run(config.parse(parser, argv))
     return code
 
 
-def _run_top_level(argv: list[str]) -> int:
+def _explain(prog: str, commands: dict[str, Command | Group], argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="zllm",
-        description="An LLM inference engine.",
-        epilog="`zllm COMMAND --help` explains a command.",
+        prog=prog,
+        description="An LLM inference engine." if commands is COMMANDS else None,
+        epilog=f"`{prog} COMMAND --help` explains a command.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="store_true", help="print the version and stop")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        commands.add_parser(name, help=command.help)
+    if commands is COMMANDS:
+        parser.add_argument("--version", action="store_true", help="print the version and stop")
+    listed = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, command in commands.items():
+        listed.add_parser(name, help=command.help)
     args = parser.parse_args(argv)
-    if args.version:
+    if getattr(args, "version", False):
         print(f"zllm {_version()}")
         return 0
     parser.print_help(sys.stderr)

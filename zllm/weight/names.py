@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from zllm.errors import LoadError
 from zllm.quant.formats import FORMATS
+from zllm.quant.weights import has_codec
 from zllm.weight.byte_source import RefusedBytes
 from zllm.weight.linear_weight import LinearWeight, format_of
 
@@ -23,6 +24,14 @@ class Expected:
     shape: tuple[int, ...]
 
 
+class MissingTensor(LoadError):
+    """Says which tensor: whoever makes a checkpoint learns from it what to write."""
+
+    def __init__(self, expected: Expected) -> None:
+        super().__init__(f"tensor {expected.stored_name!r} ({expected.name}) is missing")
+        self.expected = expected
+
+
 def select(
     tensors: Mapping[str, LinearWeight], expected: Iterable[Expected], *, skip: re.Pattern[str]
 ) -> Tensors:
@@ -36,7 +45,7 @@ def select(
     for want in expected:
         weight = tensors.get(want.stored_name)
         if weight is None:
-            raise LoadError(f"tensor {want.stored_name!r} ({want.name}) is missing")
+            raise MissingTensor(want)
         if weight.shape != want.shape:
             raise LoadError(
                 f"tensor {want.stored_name!r}: shape {list(weight.shape)}, the config asks for"
@@ -54,7 +63,7 @@ def select(
 def _usable(stored_name: str, weight: LinearWeight) -> LinearWeight:
     """The weight itself, or one that refuses to be read because its type has no codec."""
     format = format_of(weight)
-    if format in FORMATS:
+    if has_codec(format):
         return weight
     reason = (
         f"tensor {stored_name!r}: type {format} is not supported, supported: {', '.join(FORMATS)}"
