@@ -125,7 +125,8 @@ class StepLayout:
 # Ops that read a matrix by rows or by products: a weight that only they read may stay packed.
 PACKED_USES = frozenset({"embed", "linear", "gated_linear", "experts", "attend_latent"})
 
-PENALTIES, BIAS = 1, 2  # bits of the step word `flags`
+# Bits of the step word `flags`. LONG: RoPE tables have two halves, the sequence reads the second.
+PENALTIES, BIAS, LONG = 1, 2, 4
 
 NOT_FINITE = 1  # bit of the record word `flags`
 

@@ -23,6 +23,7 @@ class Cached:
     tokens: NDArray[np.int32]
     table: PageTable
     checkpoints: Mapping[int, int] | None = None
+    long: bool = False  # its keys were turned by RoPE's long factors
 
     def reusable(self, wanted: NDArray[np.int32]) -> int:
         """Tokens of `wanted` that need not be computed again."""
@@ -39,12 +40,17 @@ class PrefixCache:
         self._retained: list[Cached] = []
         self._planes = planes
 
-    def match(self, tokens: Sequence[int], live: Iterable[Cached]) -> tuple[int, Cached] | None:
-        """The longest reusable prefix of a retained or live table, or None if there is none."""
+    def match(
+        self, tokens: Sequence[int], live: Iterable[Cached], *, long: bool = False
+    ) -> tuple[int, Cached] | None:
+        """The longest reusable prefix of a retained or live table, or None if there is none.
+
+        `long`: of keys turned by RoPE's long factors, which short ones cannot replace.
+        """
         wanted = np.asarray(tokens, np.int32)
         best: tuple[int, Cached] | None = None
         for cached in (*self._retained, *live):
-            length = cached.reusable(wanted)
+            length = cached.reusable(wanted) if cached.long == long else 0
             if length and (best is None or length > best[0]):
                 best = length, cached
         if best is not None and best[1] in self._retained:
@@ -55,7 +61,7 @@ class PrefixCache:
     def retain(self, new: Cached) -> None:
         """Keep a finished sequence's table; tables that hold nothing beyond it are released."""
         for old in list(self._retained):
-            if new.reusable(old.tokens) == old.tokens.size:
+            if new.long == old.long and new.reusable(old.tokens) == old.tokens.size:
                 self._release(old)
         self._retained.append(new)
 

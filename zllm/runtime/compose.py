@@ -73,6 +73,7 @@ class ModelResources:
         self._context = context
         self._progress = progress
         self._tables: dict[RopeSpec, Weight] = {}
+        self.short_rope = 0  # of the tables: see Limits
         self.stateful = False  # whether the decoder asked for recurrent state
 
     def weight(self, *names: str, parts: tuple[int, ...] = ()) -> Weight:
@@ -80,11 +81,13 @@ class ModelResources:
         uses = PACKED_USES if len(stored[0].shape) == 2 else VECTOR_USES
         name = names[0] if len(names) == 1 else f"{names[0]}…{names[-1]}"
         weight = self._backend.load(name, stored, uses=uses)
-        self._progress(sum(part.data.size_bytes for part in stored))
+        self._progress(sum(part.size_bytes for part in stored))
         assert not parts or sum(parts) == weight.shape[0], (names, parts)
         return replace(weight, parts=parts) if parts else weight
 
     def rope_table(self, spec: RopeSpec, /) -> Weight:
+        if spec.long_divisors:
+            self.short_rope = spec.original_context
         if spec not in self._tables:
             table = rope.table(spec, self._context)
             part = self._dense(table.shape, ArrayBytes(table))
@@ -135,5 +138,6 @@ def build_loop(
     state = Group("state", 1, 1 + PLANES_PER_LANE * limits.lanes)
     bound = resources(Groups(full, state))
     decoder = import_module(f"zllm.runtime.{architecture}.decoder").Decoder(config, bound)
+    limits = replace(limits, short_rope=bound.short_rope)
     planes = PagePool(state.pages, 1) if bound.stateful else None
     return Loop(backend, PlanPool(backend, decoder, [full]), full, limits, planes=planes)

@@ -24,7 +24,7 @@ async def forced_logits(
     """
     for tokens in batch:
         _check(tokens, split, loop.limits.context)
-    sequences = [Sequence(Generation(tuple(tokens), 1)) for tokens in batch]
+    sequences = [loop.new_sequence(Generation(tuple(tokens), 1)) for tokens in batch]
     rows: list[list[NDArray[np.float32]]] = [[] for _ in batch]
     for sequence in sequences:
         sequence.lane = loop.limits.lanes  # scratch: nothing is carried from round to round

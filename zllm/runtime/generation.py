@@ -37,6 +37,11 @@ class Generation:
     top_logprobs: int = -1
 
     @property
+    def longest(self) -> int:
+        """Tokens that may be cached for it: the last one drawn is not."""
+        return len(self.prompt) + self.max_tokens - 1
+
+    @property
     def penalised(self) -> bool:
         return self.repetition != 1.0 or self.frequency != 0.0 or self.presence != 0.0
 
@@ -67,6 +72,7 @@ class Sequence:
 
     generation: Generation
     after: Sequence | None = None  # start once its prompt is cached: another choice of one request
+    long: bool = False  # it reads the RoPE rows of sequences beyond `Limits.short_rope`
     tokens: list[int] = field(default_factory=list)  # prompt, then answer
     fed: int = 0  # tokens given to rounds, the carried one included
     target: int = 0  # prefill until this many are fed

@@ -35,6 +35,9 @@ class Limits:
     context: int  # most tokens of one sequence, prompt and answer
     lanes: int  # most sequences that run at once
     vocabulary: int
+    # Sequences that may outgrow this many tokens take RoPE's long factors, others the short ones;
+    # 0: there are no two kinds. Decided once, since cached keys are not turned again.
+    short_rope: int = 0
 
 
 class Loop:
@@ -68,9 +71,14 @@ class Loop:
         RequestError if its prompt is empty or leaves no room for an answer.
         """
         self.check(generation.prompt)
-        sequence = Sequence(generation, after=after)
+        sequence = self.new_sequence(generation, after=after)
         self.waiting.append(sequence)
         return sequence
+
+    def new_sequence(self, generation: Generation, *, after: Sequence | None = None) -> Sequence:
+        limit = self.limits.short_rope
+        long = 0 < limit < min(generation.longest, self.limits.context)
+        return Sequence(generation, after=after, long=long)
 
     def check(self, prompt: tuple[int, ...]) -> None:
         tokens, context = len(prompt), self.limits.context
@@ -168,7 +176,8 @@ class Loop:
     def _open(self, sequence: Sequence) -> PageTable | None:
         """Give it pages for the whole prefill; None if it must wait for others to end."""
         tokens = sequence.tokens
-        length, source = self.prefixes.match(tokens[:-1], self._live()) or (0, None)
+        match = self.prefixes.match(tokens[:-1], self._live(), long=sequence.long)
+        length, source = match or (0, None)
         shared = source.table.pages[: length // self.group.page_slots] if source else []
         needed = self.group.entries(len(tokens)) - len(shared)
         if needed > self.pool.free + self.prefixes.reclaimable(keep=shared):
@@ -227,7 +236,7 @@ class Loop:
     def _cached(self, sequence: Sequence, table: PageTable) -> Cached:
         tokens = np.asarray(sequence.tokens[: table.length], np.int32)
         checkpoints = None if self.planes is None else sequence.checkpoints
-        return Cached(tokens, table, checkpoints)
+        return Cached(tokens, table, checkpoints, sequence.long)
 
     def _write_lane(self, sequence: Sequence) -> None:
         generation, vocabulary = sequence.generation, self.limits.vocabulary

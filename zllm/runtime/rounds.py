@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.contract import BIAS, PENALTIES, Group, PlanKey, StepLayout
+from zllm.backend.contract import BIAS, LONG, PENALTIES, Group, PlanKey, StepLayout
 from zllm.kv_cache.planes import NO_PLANE
 from zllm.runtime.generation import Sequence
 
@@ -78,6 +78,7 @@ def step_words(
         of("last_row")[seq] = rows.stop - 1
         of("draw")[seq] = last
         of("read_plane")[seq], of("written_plane")[seq] = piece.planes
+        of("flags")[seq] = LONG if sequence.long else 0
         if piece.draws:
             _sampling_words(of, seq, sequence)
         row = rows.stop
@@ -87,7 +88,7 @@ def step_words(
 def _sampling_words(of: object, seq: int, sequence: Sequence) -> None:
     assert callable(of)
     g = sequence.generation
-    of("flags")[seq] = (PENALTIES if g.penalised else 0) | (BIAS if g.biased else 0)
+    of("flags")[seq] |= (PENALTIES if g.penalised else 0) | (BIAS if g.biased else 0)
     seeds = np.array(g.seed, np.uint32).view(np.int32)
     of("seed_lo")[seq], of("seed_hi")[seq] = seeds
     of("top_k")[seq] = g.top_k

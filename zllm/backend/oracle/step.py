@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.contract import Group, StepLayout
+from zllm.backend.contract import LONG, Group, StepLayout
 
 I32 = NDArray[np.int32]
 
@@ -24,6 +24,11 @@ class Span:
     length: int
     read_plane: int  # of recurrent state; to be taken as zeros if first_position is 0
     written_plane: int
+
+    def slots_at(self, group: str, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where tokens at `positions` of the sequence are stored: the same shape."""
+        slots = self.slots[group]
+        return positions + slots.start if isinstance(slots, slice) else slots[positions]
 
 
 @dataclass(slots=True)
@@ -69,9 +74,10 @@ class Step:
         return self.of(name).view(np.float32)
 
     def cos_sin(self, name: str, table: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The rows of a rope table [context, r] at the round's positions: [R, r]."""
+        """The rows of a rope table [context, r] or [2·context, r], at each position: [R, r]."""
         if name not in self._angles:
-            self._angles[name] = table[self.positions]
+            long = self.of("flags")[self.of("seq")] & LONG != 0
+            self._angles[name] = table[self.positions + long * (len(table) // 2)]
         return self._angles[name]
 
     def _slots(self, group: Group, seq: int, length: int) -> slice | NDArray[np.int64]:
