@@ -1,7 +1,7 @@
 """k-pool: an indexer that scores pools of consecutive keys, and a tail of what is in no pool yet.
 
-Axes: R rows, P tokens of a pool, e size of an index key, S tokens cached. Pool p holds positions
-p·P … p·P + P - 1. Its key depends on those tokens alone, so it is final once the last one exists.
+Axes: T rows, P tokens of a pool, e size of an index key. Pool p holds positions p·P … p·P + P - 1.
+Its key depends on those tokens alone, so it is final once the last one exists.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from zllm.attention import dsa
 from zllm.attention.dsa import SelectSpec
 
 F32 = NDArray[np.float32]
@@ -18,40 +19,34 @@ I32 = NDArray[np.int32]
 def pool_keys(keys: F32, gates: F32, ape: F32, /) -> F32:
     """Per channel a softmax over the pool's tokens weighs their keys.
 
-    keys, gates [pools, P, e], ape [P, e] (added to the gates, per place in the pool) -> [pools, e].
+    keys, gates [pools, P, e]; ape [P, e] is added to the gates by place in the pool -> [pools, e].
     """
     logits = gates + ape
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights: F32 = np.exp(logits - logits.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     return np.asarray((weights * keys).sum(axis=1))
 
 
-def closed_pools(first: int, count: int, pool: int, /) -> range:
-    """The pools that tokens first … first + count - 1 complete."""
-    return range(first // pool, (first + count) // pool)
+def closed_by(first: int, count: int, pool: int, /) -> NDArray[np.int64]:
+    """Positions [pools, P] of the pools that tokens first … first + count - 1 complete."""
+    return np.arange(first // pool * pool, (first + count) // pool * pool).reshape(-1, pool)
 
 
-def complete_pools(positions: I32, pool: int, /) -> I32:
-    """How many pools a row at each position may choose from: those whose last token it sees."""
-    return np.asarray((positions + 1) // pool)
+def select(q: F32, head_weights: F32, keys: F32, own: NDArray[np.integer], spec: SelectSpec) -> I32:
+    """The positions that each row attends to: [T, spec.width], ascending, -1 padded.
 
+    A row chooses among the pools whose last token it sees, and attends to all tokens of the best
+    top_k // P. With spec.tail also to those of the pool that is open at its position; where that
+    is none, its own pool has to win like any other, and without a tail it may see nothing at all.
 
-def positions_of(pools: I32, positions: I32, spec: SelectSpec, /) -> I32:
-    """The positions that rows attend to: those of their pools, then the open pool's (the tail).
-
-    pools [R, k] chosen pools in ascending order, -1 padded; positions [R] of the rows ->
-    [R, spec.width], ascending, -1 padded. The tail is empty where a row completes a pool: such a
-    row may not see itself. Without a tail a row may see nothing at all.
+    q [T, I, e], head_weights [T, I], keys of all complete pools in order, own [T] positions.
     """
-    within = np.arange(spec.pool)
-    members = pools[..., None] * spec.pool + within  # [R, k, P]
-    members = np.where(pools[..., None] < 0, -1, members).reshape(len(pools), -1)
-    found = np.full((len(pools), spec.width), -1, np.int32)
-    found[:, : members.shape[1]] = members
+    complete = (own + 1) // spec.pool
+    pools = dsa.best(dsa.score(q, head_weights, keys, spec), complete, spec.top_k // spec.pool)
+    chosen = np.zeros((len(own), int(own.max()) + 1), np.bool_)
+    members = np.repeat(pools, spec.pool, axis=1)[:, : chosen.shape[1]]
+    chosen[:, : members.shape[1]] = members
     if spec.tail:
-        start = complete_pools(positions, spec.pool) * spec.pool
-        tail = start[:, None] + within[:-1]
-        count = (pools >= 0).sum(axis=1) * spec.pool  # where the tail begins
-        row, place = np.nonzero(tail <= positions[:, None])
-        found[row, count[row] + place] = tail[row, place]
-    return found
+        at = np.arange(chosen.shape[1])
+        chosen |= (at >= complete[:, None] * spec.pool) & (at <= own[:, None])
+    return dsa.positions(chosen, spec.width)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.attention import dsa
+from zllm.attention import dsa, kpool
 from zllm.backend.contract import Op
 from zllm.backend.oracle import operands
 from zllm.backend.oracle.operands import Run
@@ -24,6 +24,8 @@ SCORED = 1 << 21
 
 
 def index_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
+    if op.ins[2] is not None:
+        return _pooled_append(op, plan, backend)
     k = operands.array(op, 0, plan)
     group = operands.cache(op, 1).group
     (keys,) = operands.storage(op, 1, backend)
@@ -34,24 +36,51 @@ def index_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     return run
 
 
+def _pooled_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
+    k, gate = operands.array(op, 0, plan), operands.array(op, 2, plan)
+    group = operands.cache(op, 1).group
+    keys, gates, pools = operands.storage(op, 1, backend)
+    ape = operands.vector(op, 3, backend)  # [P, e]
+
+    def run(step: Step) -> None:
+        keys[step.row_slots[group]] = k
+        gates[step.row_slots[group]] = gate
+        for span in step.spans:
+            count = span.rows.stop - span.rows.start
+            closed = kpool.closed_by(span.first_position, count, len(ape))
+            where = span.slots_at(group, closed)  # [pools, P]
+            pools[where[:, -1]] = kpool.pool_keys(keys[where], gates[where], ape)
+
+    return run
+
+
 def select(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     spec: dsa.SelectSpec = op.spec
     q = operands.heads(operands.array(op, 0, plan), spec.heads)
     head_weights = operands.array(op, 1, plan)
     group = operands.cache(op, 2).group
-    (keys,) = operands.storage(op, 2, backend)
+    *_, keys = operands.storage(op, 2, backend)  # of tokens or pools, the last of the arrays
+    choose = dsa.select if spec.pool == 1 else kpool.select
     out = plan.array(op.outs[0])  # i32 [R, width]
 
     def run(step: Step) -> None:
         for span in step.spans:
-            seen = keys[span.slots[group]]  # [S, e]
+            seen = keys[_last_of_pools(span.slots[group], spec.pool)]  # [S, e] or [S / P, e]
             count = max(1, SCORED // (spec.heads * span.length))
             for first in range(span.rows.start, span.rows.stop, count):
                 rows = slice(first, min(first + count, span.rows.stop))
                 own = step.positions[rows]
-                out[rows] = dsa.select(q[rows], head_weights[rows], seen[: own[-1] + 1], own, spec)
+                visible = seen[: (int(own[-1]) + 1) // spec.pool]
+                out[rows] = choose(q[rows], head_weights[rows], visible, own, spec)
 
     return run
+
+
+def _last_of_pools(slots: slice | NDArray[np.int64], pool: int) -> slice | NDArray[np.int64]:
+    """Where complete pools keep their keys: in the slot of their last token."""
+    if isinstance(slots, slice):
+        return slice(slots.start + pool - 1, slots.stop, pool)
+    return slots[pool - 1 :: pool]
 
 
 LOWER = {"index_append": index_append, "select": select}
