@@ -22,8 +22,8 @@ from zllm.attention.gqa import GqaSpec
 from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.product import NormGatedSpec
+from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.norm import RmsNormSpec
-from zllm.quant.formats import FORMATS
 from zllm.sampling import SampleSpec
 
 pytestmark = pytest.mark.browser

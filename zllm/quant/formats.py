@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.quant import floats, gguf_k, gguf_legacy
+from zllm.quant import float8, floats, gguf_k, gguf_legacy, integers
 
 # Elements decoded at a time, so that a chunk and its output stay in the second-level cache.
 # Measured: 16k costs 1.2x, 8k 1.5x, 128k the same.
@@ -38,6 +38,11 @@ _ALL = (
     Format("f32", 1, 4, floats.decode_f32),
     Format("f16", 1, 2, floats.decode_f16),
     Format("bf16", 1, 2, floats.decode_bf16),
+    Format("f64", 1, 8, floats.decode_f64),
+    Format("f8_e4m3", 1, 1, float8.decode_e4m3),
+    Format("f8_e5m2", 1, 1, float8.decode_e5m2),
+    Format("f8_e8m0", 1, 1, float8.decode_e8m0),
+    *(Format(name, 1, width, decode) for name, (width, decode) in integers.CODECS.items()),
     Format("q4_0", 32, gguf_legacy.Q4_0_BYTES, gguf_legacy.decode_q4_0),
     Format("q4_1", 32, gguf_legacy.Q4_1_BYTES, gguf_legacy.decode_q4_1),
     Format("q8_0", 32, gguf_legacy.Q8_0_BYTES, gguf_legacy.decode_q8_0),
@@ -80,13 +85,19 @@ def decode(
         raise ValueError(
             f"{format} rows of {columns} columns are {per_row} bytes, got {len(flat)} bytes"
         )
+    out = checked_out(out, rows, columns)
+    _decode_blocks(spec, flat, out.reshape(-1))
+    return out
+
+
+def checked_out(out: NDArray[np.float32] | None, rows: int, columns: int) -> NDArray[np.float32]:
+    """`out` as [rows, columns], or a new array. ValueError if it does not fit."""
     if out is None:
-        out = np.empty((rows, columns), np.float32)
-    elif out.dtype != np.float32 or not out.flags.c_contiguous or out.size != rows * columns:
+        return np.empty((rows, columns), np.float32)
+    if out.dtype != np.float32 or not out.flags.c_contiguous or out.size != rows * columns:
         raise ValueError(
             f"out must be C-contiguous float32 of {rows} x {columns}, got {out.dtype} {out.shape}"
         )
-    _decode_blocks(spec, flat, out.reshape(-1))
     return out.reshape(rows, columns)
 
 

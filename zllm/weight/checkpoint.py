@@ -47,7 +47,7 @@ class Checkpoint:
     @property
     def size_bytes(self) -> int:
         """Bytes of all weights in use, as stored."""
-        return sum(weight.data.size_bytes for weight in self.tensors.values())
+        return sum(weight.size_bytes for weight in self.tensors.values())
 
     def close(self) -> None:
         for source in self.sources:

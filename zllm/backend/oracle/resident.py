@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.quant import formats
-from zllm.weight.linear_weight import LinearWeight, format_of
+from zllm.quant.weights import decode_rows, row_count
+from zllm.weight.linear_weight import LinearWeight
 
 F32 = NDArray[np.float32]
 
@@ -56,10 +56,8 @@ class Dense:
         self.size_bytes = self.array.nbytes
         first = 0
         for part in parts:
-            target = self.array[first : first + part.shape[0]]
+            decode_rows(part, 0, row_count(part.shape), self.array[first : first + part.shape[0]])
             first += part.shape[0]
-            if target.size:
-                formats.decode(format_of(part), part.data.read(), part.shape[-1], target)
 
     def product(self, x: F32, out: F32, first: int = 0, /) -> None:
         matrix_product(x, self.array[first : first + out.shape[1]], out)
@@ -84,7 +82,7 @@ class Packed:
         self.shape = joined_shape(parts)
         self.parts = parts
         self._first_rows = [0, *accumulate(part.shape[0] for part in parts)]
-        self.size_bytes = sum(part.data.size_bytes for part in parts)
+        self.size_bytes = sum(part.size_bytes for part in parts)
         columns = self.shape[1]
         rows = scratch.size // columns
         if not rows:  # a row wider than the shared chunk
@@ -116,9 +114,7 @@ class Packed:
 
     def _decode(self, part: LinearWeight, row: int, out: F32) -> F32:
         """Rows row … row + len(out) of a part."""
-        row_bytes = formats.row_bytes(format_of(part), self.shape[1])
-        data = part.data.read(row * row_bytes, len(out) * row_bytes)
-        return formats.decode(format_of(part), data, self.shape[1], out)
+        return decode_rows(part, row, len(out), out)
 
     def dense(self) -> F32:
         return Dense(self.parts).array
