@@ -9,6 +9,7 @@ from zllm.attention.mla import MlaSpec
 from zllm.backend.capability import Core, Mla, Resources, Rotary
 from zllm.backend.contract import Value, Weight
 from zllm.kv_cache.spec import LatentSpec
+from zllm.model_spec.latent import Latent
 from zllm.rope import RotateSpec
 
 
@@ -31,6 +32,15 @@ class MlaLayer:
     eps: float  # of the norms of both latents
     rotation: Rotation | None  # of the r part; None: there is none, or it does not turn
     bias: bool = False  # on q_a, kv_a and o
+
+
+def mla_spec(latent: Latent, heads: int, *, score_factor: float = 1.0) -> MlaSpec:
+    """Scores are divided by the root of a head's whole size, also where its r part is not turned.
+
+    score_factor: of YaRN, `Rope.score_factor`.
+    """
+    n, r = latent.nope, latent.rotated
+    return MlaSpec(heads, n, r, latent.value, latent.rank, (n + r) ** -0.5 * score_factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,74 @@
+"""DeepSeek V3 [2412.19437]: latent attention, then experts behind a grouped sigmoid router."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from zllm.activation import GatedSpec
+from zllm.backend.capability import Core, Mla, Moe, Resources, Rotary
+from zllm.backend.contract import Value, Weight
+from zllm.model_spec.deepseek_v3 import DeepseekV3Config
+from zllm.runtime.blocks import grouped_moe
+from zllm.runtime.blocks.grouped_moe import Ffn
+from zllm.runtime.blocks.mla import LatentAttention, MlaLayer, Rotation, mla_spec
+from zllm.runtime.blocks.rope import rope_spec
+
+# Norms of the latents: transformers, models/deepseek_v3, whatever the config says.
+LATENT_EPS = 1e-6
+
+
+class Ops(Core, Mla, Moe, Rotary, Protocol):
+    """The capabilities that DeepSeek V3 needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    attn_norm: Weight  # [D]
+    attention: LatentAttention
+    ffn_norm: Weight  # [D]
+    ffn: Ffn
+
+
+class Decoder:
+    def __init__(self, config: DeepseekV3Config, resources: Resources) -> None:
+        c, r = config, resources
+        self.config = config
+        self.embedding = r.weight("embed")  # [V, D]
+        self.norm = r.weight("norm")
+        self.head = self.embedding if c.tied_embeddings else r.weight("head")
+        table = r.rope_table(rope_spec(c.rope, c.latent.rotated))
+        self.attention = MlaLayer(
+            heads=mla_spec(c.latent, c.heads, score_factor=c.rope.score_factor),
+            query_rank=c.latent.query_rank,
+            eps=LATENT_EPS,
+            rotation=Rotation(table, c.rope_interleaved),
+            bias=c.attention_bias,
+        )
+        self.layers = [self._layer(i, r) for i in range(c.layers)]
+
+    def _layer(self, i: int, r: Resources) -> Layer:
+        at, gated = f"layers.{i}.", GatedSpec("silu")
+        sparse = grouped_moe.moe_spec(self.config.experts, gated) if self.config.sparse[i] else None
+        return Layer(
+            attn_norm=r.weight(f"{at}attn_norm"),
+            attention=LatentAttention(r, at, self.attention),
+            ffn_norm=r.weight(f"{at}ffn_norm"),
+            ffn=grouped_moe.load(r, at, sparse, gated),
+        )
+
+    def __call__(self, ops: Ops) -> None:
+        """One round over R rows; prefill, append and decode differ only in their step words."""
+        x = ops.embed(self.embedding)  # [R, D]
+        for layer in self.layers:
+            x = self._block(ops, layer, x)
+        ops.emit(x, self.norm, self.head, self.config.norm_eps)
+
+    def _block(self, ops: Ops, w: Layer, x: Value) -> Value:
+        eps = self.config.norm_eps
+
+        h = ops.rms_norm(x, w.attn_norm, eps)
+        x = w.attention(ops, h, residual=x)
+
+        h = ops.rms_norm(x, w.ffn_norm, eps)
+        return grouped_moe.ffn(ops, w.ffn, h, residual=x)
