@@ -34,9 +34,10 @@ def attend(
 ) -> F32:
     """softmax(q·kᵀ·scale) v for one sequence, softmax in f32.
 
-    q [T, H, K]; k, v [G, S, K]. visible [T, W] says which of the last W keys each row sees; it sees
-    all before them. None: it sees all. A row that sees nothing gives zeros. sinks [H]: a logit per
-    head that joins the softmax and whose share is dropped [2309.17453].
+    q [T, H, K]; k [G, S, K]; v [G, S, K], or of a head size of its own. visible [T, W] says which
+    of the last W keys each row sees; it sees all before them. None: it sees all. A row that sees
+    nothing gives zeros. sinks [H]: a logit per head that joins the softmax and whose share is
+    dropped [2309.17453].
     """
     rows, kv_heads, size = q.shape[0], spec.kv_heads, spec.head_size
     shared = spec.heads // kv_heads  # query heads per key/value head
@@ -55,9 +56,9 @@ def attend(
     heads: F32 = np.matmul(weights, v)
     np.divide(heads, total, out=heads)  # here, since K is shorter than S
     if out is None:
-        out = np.empty_like(q)
-    by_row = heads.reshape(kv_heads, rows, shared, size).transpose(1, 0, 2, 3)
-    out.reshape(rows, kv_heads, shared, size)[:] = by_row
+        out = np.empty((rows, spec.heads, v.shape[-1]), np.float32)
+    by_row = heads.reshape(kv_heads, rows, shared, -1).transpose(1, 0, 2, 3)
+    out.reshape(rows, kv_heads, shared, -1)[:] = by_row
     return out
 
 
