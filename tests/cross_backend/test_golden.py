@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.cross_backend.backends import Expected
-from tests.cross_backend.conftest import Open
+from tests.cross_backend.backends import BACKENDS, chosen
 from tests.helpers.tiny_model import GOLDEN
 from zllm.embedded import Engine
 
-MODELS = ["llama", "llama_rope3"]
+EVERYWHERE = ["llama", "llama_rope3"]
+# Models of ops that only the oracle has so far.
+ORACLE = [
+    "gpt_oss",
+    "qwen3_moe",
+]
 PROMPTS = [0, 1, 2]
 
 
@@ -40,19 +45,30 @@ class Golden:
             self.check(prompt, logits)
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def golden(request: pytest.FixtureRequest, open_engine: Open, expected: Expected) -> Golden:
-    folder = GOLDEN / request.param
+def pairs() -> Iterator[Any]:
+    """Every backend with each model that it can run."""
+    for backend in chosen():
+        (name,) = backend.values
+        for model in EVERYWHERE + ORACLE * (name == "oracle"):
+            yield pytest.param((name, model), marks=backend.marks, id=f"{name}-{model}")
+
+
+@pytest.fixture(scope="module", params=pairs())
+def golden(request: pytest.FixtureRequest) -> Iterator[Golden]:
+    backend, model = request.param
+    folder = GOLDEN / model
     facts = json.loads((folder / "golden.json").read_text())
+    engine = Engine(model=folder, backend=backend)
     with np.load(folder / "golden.npz") as arrays:
-        return Golden(
-            open_engine(folder),
+        yield Golden(
+            engine,
             [arrays[f"p{i}_ids"].tolist() for i in PROMPTS],
             [arrays[f"p{i}_truth"] for i in PROMPTS],
             [prompt["cuts"] for prompt in facts["prompts"]],
             arrays["p0_greedy"].tolist(),
-            expected.logits,
+            BACKENDS[backend].logits,
         )
+    engine.close()
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)

@@ -28,6 +28,14 @@ def count(config: Fields, key: str, default: int | None = None) -> int:
     return found
 
 
+def at_most(config: Fields, key: str, most: int, default: int | None = None) -> int:
+    """A positive integer up to `most`."""
+    found = size(config, key, default)
+    if found > most:
+        raise ValueError(f"{key}: got {found}, expected at most {most}")
+    return found
+
+
 def positive(config: Fields, key: str, default: float | None = None) -> float:
     """A positive finite number."""
     found = _present(config, key, default)
