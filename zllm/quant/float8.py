@@ -38,7 +38,7 @@ def _e5m2() -> NDArray[np.float32]:
 
 
 def _e8m0() -> NDArray[np.float32]:
-    values = np.ldexp(np.float32(1), np.arange(256) - 127)  # 0 is 2^-127, a subnormal
+    values = np.ldexp(np.float32(1), np.minimum(np.arange(256), 254) - 127)  # 0: 2^-127
     values[255] = np.nan
     return values
 

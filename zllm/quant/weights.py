@@ -9,14 +9,14 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.quant import block_scaled, formats, transposed
+from zllm.quant import block_scaled, formats, packed_int, transposed
 from zllm.quant.stored import EncodedWeight, StoredWeight
 
 F32 = NDArray[np.float32]
 SchemeDecoder = Callable[[EncodedWeight, int, int, F32], None]
 
 # Elements decoded at a time, so that a scheme's intermediate arrays stay small.
-CHUNK_ELEMENTS = 1 << 18
+CHUNK_ELEMENTS = 1 << 20
 
 # Weights of several tensors. Each decoder fills out [count, columns] with rows first … of `data`.
 SCHEMES: dict[str, SchemeDecoder] = {
@@ -24,6 +24,9 @@ SCHEMES: dict[str, SchemeDecoder] = {
     "scaled_e5m2": block_scaled.decode_e5m2,
     "scaled_e2m1": block_scaled.decode_e2m1,
     "scaled_i8": block_scaled.decode_i8,
+    "gptq": packed_int.decode_gptq,
+    "awq": packed_int.decode_awq,
+    "packed_int": packed_int.decode_packed,
     "transposed": transposed.decode_transposed,
 }
 

@@ -18,6 +18,8 @@ from zllm.weight.byte_source import ByteSource, FileSource
 from zllm.weight.generation import Generation
 from zllm.weight.gguf import MAGIC, open_gguf
 from zllm.weight.linear_weight import LinearWeight
+from zllm.weight.quantization import assemble
+from zllm.weight.quantization_config import Quantization, read_quantization
 from zllm.weight.shards import TensorFiles
 
 Tensors = Mapping[str, LinearWeight]
@@ -101,13 +103,13 @@ def _open_folder(folder: Path, open_tensors: Callable[[], TensorFiles]) -> Check
     metadata = _read_config(folder)
     with _naming(str(folder / "config.json")):
         architecture, module = _find(metadata.get("model_type"), "model_type")
-        _refuse_quantization(metadata)
+        quantization = _quantization(folder, metadata)
     generation_config = json_file.read_optional_object(folder / "generation_config.json")
     tokenizer_files = _read_tokenizer_files(folder)
     files = open_tensors()
     with _closed_on_error(files), _naming(str(folder)):
         says = generation.from_hf(metadata, generation_config)
-        config, tensors = module.from_hf(metadata, files.tensors)
+        config, tensors = module.from_hf(metadata, assemble(files.tensors, quantization))
     sources = tuple(files.sources)
     return Checkpoint(architecture, config, tensors, metadata, says, tokenizer_files, sources)
 
@@ -129,11 +131,12 @@ def _read_tokenizer_files(folder: Path) -> TokenizerFiles:
     )
 
 
-def _refuse_quantization(config: Mapping[str, Any]) -> None:
-    quantization = config.get("quantization_config")
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-        raise LoadError(f"quantization_config: quant_method {method!r} is not supported")
+def _quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None:
+    """As config.json says, else the file that NVIDIA ModelOpt writes beside it."""
+    found = json_file.read_optional_object(folder / "hf_quant_config.json")
+    if found is None or config.get("quantization_config") is not None:
+        return read_quantization(config)
+    return read_quantization({"quantization_config": {"quant_method": "modelopt", **found}})
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 from zllm.errors import LoadError
 from zllm.weight.byte_source import ByteSource, TensorBytes
 from zllm.weight.gguf_types import ARRAY, SCALAR_TYPES, STRING, TENSOR_TYPES, TensorType
-from zllm.weight.linear_weight import LinearWeight, stored
+from zllm.weight.linear_weight import OneTensor, stored
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32  # gguf.md, general.alignment
@@ -39,7 +39,7 @@ class Gguf:
     source: ByteSource
     version: int
     metadata: dict[str, Any]
-    tensors: dict[str, LinearWeight]
+    tensors: dict[str, OneTensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +265,6 @@ def _check_layout(
             end, last = info.offset + info.size_bytes, info.name
 
 
-def _weight(source: ByteSource, info: _TensorInfo, data_start: int) -> LinearWeight:
+def _weight(source: ByteSource, info: _TensorInfo, data_start: int) -> OneTensor:
     data = TensorBytes(source, data_start + info.offset, info.size_bytes)
     return stored(info.type.name, info.shape, data)

@@ -10,7 +10,7 @@ from typing import Any
 from zllm.errors import LoadError
 from zllm.weight.byte_source import ByteSource, TensorBytes
 from zllm.weight.json_file import parse_object
-from zllm.weight.linear_weight import LinearWeight, stored
+from zllm.weight.linear_weight import OneTensor, stored
 
 MAX_HEADER_BYTES = 100_000_000  # safetensors, tensor.rs: MAX_HEADER_SIZE
 MAX_DIMS = 32  # ours: products of counts stay small numbers
@@ -48,7 +48,7 @@ class Safetensors:
 
     source: ByteSource
     metadata: dict[str, str]
-    tensors: dict[str, LinearWeight]
+    tensors: dict[str, OneTensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,6 @@ def _check_cover(source: ByteSource, entries: list[_Entry], room: int) -> None:
         raise LoadError(f"{source.name}: the tensors take {end} bytes, the file has {room}")
 
 
-def _weight(source: ByteSource, entry: _Entry, data_start: int) -> LinearWeight:
+def _weight(source: ByteSource, entry: _Entry, data_start: int) -> OneTensor:
     data = TensorBytes(source, data_start + entry.begin, entry.end - entry.begin)
     return stored(entry.dtype.lower(), entry.shape, data)

@@ -8,7 +8,7 @@ from typing import Any
 from zllm.errors import LoadError
 from zllm.weight.byte_source import ByteSource, FileSource
 from zllm.weight.json_file import read_object
-from zllm.weight.linear_weight import LinearWeight
+from zllm.weight.linear_weight import OneTensor
 from zllm.weight.safetensors import open_safetensors
 
 SINGLE = "model.safetensors"
@@ -20,9 +20,9 @@ class TensorFiles:
 
     def __init__(self) -> None:
         self.sources: list[ByteSource] = []
-        self.tensors: dict[str, LinearWeight] = {}
+        self.tensors: dict[str, OneTensor] = {}
 
-    def add(self, path: Path) -> dict[str, LinearWeight]:
+    def add(self, path: Path) -> dict[str, OneTensor]:
         """Open a file and take its tensors in. LoadError if another file has one of them."""
         source = FileSource(path)
         self.sources.append(source)
