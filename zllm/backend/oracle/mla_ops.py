@@ -89,7 +89,7 @@ def _sparse(
         rows = slice(first, min(first + count, span.rows.stop))
         picked = chosen[rows]
         picked = picked[:, : max(1, int((picked >= 0).sum(axis=1).max()))]  # padding comes last
-        at = np.maximum(picked, 0)
+        at = np.where(picked < 0, np.maximum(picked[:, :1], 0), picked)  # nothing new is read
         where = slots.start + at if isinstance(slots, slice) else slots[at]
         mla.attend_chosen(q[rows], latents[where], unfold, picked >= 0, spec, out=out[rows])
 
