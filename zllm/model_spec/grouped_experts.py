@@ -36,11 +36,12 @@ def from_hf(config: Fields) -> GroupedExperts:
         normalise=fields.flag(config, "norm_topk_prob", True),
         scale=fields.positive(config, "routed_scaling_factor", 1.0),
     )
-    _check_groups(found)
+    check(found)
     return found
 
 
-def _check_groups(found: GroupedExperts) -> None:
+def check(found: GroupedExperts) -> None:
+    """ValueError, in the words of the commoner spelling, if the numbers do not fit each other."""
     if found.experts % found.groups:
         raise ValueError(f"n_group: got {found.groups}, expected a divisor of {found.experts}")
     if found.kept_groups > found.groups:

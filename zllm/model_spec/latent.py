@@ -51,11 +51,12 @@ def index_from_hf(config: Fields, rotated: int) -> Index:
     return Index(fields.size(config, "index_n_heads"), size, top_k)
 
 
-def choosing_layers(config: Fields, layers: int) -> tuple[bool, ...]:
+def choosing_layers(config: Fields, layers: int, *, first: int = 0) -> tuple[bool, ...]:
     """Which layers have an indexer of their own [2603.12201]; the others use the latest choice.
 
     `indexer_types`, else the letters F and S of `index_topk_pattern`, else every
-    `index_topk_freq`-th layer. ValueError names the field.
+    `index_topk_freq`-th layer. first: the first layer that chooses or takes a choice at all.
+    ValueError names the field.
     """
     key = "index_topk_pattern" if config.get("indexer_types") is None else "indexer_types"
     types = config.get(key)
@@ -68,6 +69,6 @@ def choosing_layers(config: Fields, layers: int) -> tuple[bool, ...]:
     if not known or len(types) != layers:
         raise ValueError(f"{key}: got {types!r}, expected full or shared {layers} times")
     chooses = tuple(letters[kind] for kind in types)
-    if not chooses[0]:
-        raise ValueError(f"{key}: layer 0 is shared, but no layer before it has an indexer")
+    if not chooses[first]:
+        raise ValueError(f"{key}: layer {first} is shared, but no layer before it has an indexer")
     return chooses
