@@ -25,7 +25,7 @@ def test_smollm2(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found["architecture"] == "llama" and found["runnable"]
     assert found["parameters"] == 134515008
     assert found["config"]["layers"] == 30 and found["config"]["vocabulary"] == 49152
-    assert found["rope"]["theta"] == 100000
+    assert found["config"]["rope"]["theta"] == 100000
     assert {name: entry["tensors"] for name, entry in found["formats"].items()} == {
         "q4_1": 210,
         "q8_0": 1,
@@ -43,8 +43,8 @@ def test_smollm2(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "chat_template": True,
     }
     # Keys and values of 30 layers, 3 heads of 64, f32.
-    assert found["memory"]["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 4
-    assert found["memory"]["kv_bytes"] == 4096 * 46080
+    assert found["memory"]["cache_bytes_per_token"] == 2 * 30 * 3 * 64 * 4
+    assert found["memory"]["needs"][0]["caches"] == {"kv": (4096 + 16) * 46080}
 
 
 def test_hugging_face_folder(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,8 @@ def test_hugging_face_folder(data_dir: Path, capsys: pytest.CaptureFixture[str])
     assert found["tokenizer"]["chat_template"]
     assert found["generation"] == {"eos": [315, 316]}
     assert found["memory"]["context"] == 10
-    assert found["memory"]["kv_bytes"] == 10 * 2 * 2 * 16 * 4
+    # A page of 16 slots holds the 10 tokens, another is scratch.
+    assert found["memory"]["needs"][0]["caches"] == {"kv": 32 * 2 * 2 * 16 * 4}
     (embed,) = [tensor for tensor in found["tensors"] if tensor["name"] == "embed"]
     assert embed == {"name": "embed", "format": "f32", "shape": [330, 64], "bytes": 84480}
 
@@ -69,6 +70,23 @@ def test_text(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "scaling llama3, factor 8" in rows["rope"]
     assert rows["tokenizer"].startswith("not usable: ")
     assert "  layers.1.down.bias  bf16   40" in lines
+    assert rows["plan"] == "2 layers: 2A"
+    assert "            A  0-1  256 B/token  GQA 4/2 heads of 16" in lines
+    assert rows["cache"] == "512 bytes a token"
+
+
+def test_memory_by_what_holds_it(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [str(data_dir / "golden" / "llama_rope3"), "--context", "100"]
+    assert main.main(["inspect", *argv]) == 0
+    short = capsys.readouterr().out
+    assert "activations" not in short
+    assert main.main(["inspect", *argv, "--memory"]) == 0
+    whole = capsys.readouterr().out
+    assert whole.startswith(short)
+    rows = {line[12:26].strip(): line[26:].split() for line in whole[len(short) :].splitlines()}
+    assert rows[""] == ["1", "sequence", "16", "sequences"]
+    assert rows["keys, values"] == ["0.1", "MiB", "0.9", "MiB"]
+    assert list(rows)[-2:] == ["total packed", "total f32"]
 
 
 def quantised_gguf(path: Path, format: str) -> Path:

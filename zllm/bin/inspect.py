@@ -6,24 +6,25 @@ import argparse
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from zllm import hub
+from zllm.bin.config_rows import config_rows, pairs
+from zllm.bin.memory_rows import default_context, memory, memory_rows, mib
+from zllm.bin.plan_drawing import plan_lines
 from zllm.bin.terminal import printable
 from zllm.errors import LoadError, ZllmError
 from zllm.model import tokenizer_of
 from zllm.quant.formats import FORMATS
+from zllm.runtime.survey import Layer, Survey, survey
 from zllm.weight import shards
 from zllm.weight.byte_source import FileSource
 from zllm.weight.checkpoint import Checkpoint, open_checkpoint
 from zllm.weight.gguf import MAGIC, open_gguf
 from zllm.weight.linear_weight import LinearWeight, format_of
-
-F32_BYTES = 4
-DEFAULT_CONTEXT = 4096  # of the memory estimate: what the engine takes if it is not told
 
 Json = dict[str, Any]
 
@@ -33,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path", metavar="PATH", help="a GGUF file, a Hugging Face folder, or a name as of --model"
     )
     parser.add_argument(
-        "--context", type=int, metavar="N", help="estimate the memory for this many cached tokens"
+        "--context", type=int, metavar="N", help="tokens of a sequence in the memory estimate"
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="tell the memory needed by what holds it"
     )
     parser.add_argument("--tensors", action="store_true", help="list every tensor")
     parser.add_argument("--json", action="store_true", help="write it all as JSON")
@@ -48,21 +52,20 @@ def run(args: argparse.Namespace) -> int:
     except LoadError as error:
         found, lines = _describe_container(path, error)
     else:
-        found = describe(path, checkpoint, args.context)
+        model = survey(checkpoint.architecture, checkpoint.config, checkpoint.tensors)
+        found = describe(path, checkpoint, model, args.context)
         if args.tensors:
             found["tensors"] = _tensors(checkpoint.tensors)
         checkpoint.close()
-        lines = _lines(found)
+        lines = _lines(found, checkpoint.config, model.layers, memory=args.memory)
     print(json.dumps(found) if args.json else "\n".join(map(printable, lines)))
     return 0
 
 
-def describe(path: Path, checkpoint: Checkpoint, context: int | None = None) -> Json:
+def describe(path: Path, checkpoint: Checkpoint, model: Survey, context: int | None) -> Json:
     """Everything that `zllm inspect` tells, but for the list of tensors."""
     formats = _formats(checkpoint.tensors)
     missing = [name for name, entry in formats.items() if not entry["runnable"]]
-    config = dataclasses.asdict(checkpoint.config)
-    rope = config.pop("rope", None)
     return {
         "path": str(path),
         "name": checkpoint.metadata.get("general.name") or path.name,
@@ -72,15 +75,15 @@ def describe(path: Path, checkpoint: Checkpoint, context: int | None = None) -> 
         "parameters": sum(math.prod(weight.shape) for weight in checkpoint.tensors.values()),
         "weights_bytes": checkpoint.size_bytes,
         "formats": formats,
-        "config": config,
-        "rope": rope,
+        "config": dataclasses.asdict(checkpoint.config),
         "tokenizer": _tokenizer(checkpoint, path),
         "generation": {
             name: value
             for name, value in dataclasses.asdict(checkpoint.generation).items()
             if value is not None
         },
-        "memory": _memory(checkpoint, context),
+        "layers": [_layer(layer) for layer in model.layers],
+        "memory": memory(model, context or default_context(checkpoint.config.context)),
     }
 
 
@@ -154,20 +157,9 @@ def _tokenizer_kind(checkpoint: Checkpoint) -> str:
     return str(model.get("type")) if isinstance(model, dict) else "unknown"
 
 
-def _memory(checkpoint: Checkpoint, context: int | None) -> Json:
-    """Bytes held for a context of this many tokens."""
-    config = checkpoint.config
-    context = context or min(config.context, DEFAULT_CONTEXT)
-    # Keys and values of every layer, f32.
-    per_token = 2 * config.layers * config.kv_heads * config.head_size * F32_BYTES
-    parameters = sum(math.prod(weight.shape) for weight in checkpoint.tensors.values())
-    return {
-        "context": context,
-        "kv_bytes_per_token": per_token,
-        "kv_bytes": per_token * context,
-        "weights_f32_bytes": parameters * F32_BYTES,
-        "weights_packed_bytes": checkpoint.size_bytes,
-    }
+def _layer(layer: Layer) -> Json:
+    parts = [{"kind": part.kind, **dict(part.facts)} for part in layer.parts]
+    return {**dataclasses.asdict(layer), "parts": parts}
 
 
 def _tensors(tensors: Mapping[str, LinearWeight]) -> list[Json]:
@@ -182,21 +174,20 @@ def _tensors(tensors: Mapping[str, LinearWeight]) -> list[Json]:
     ]
 
 
-def _lines(found: Json) -> list[str]:
-    switches = {k: v for k, v in found["config"].items() if isinstance(v, bool | str)}
-    sizes = {k: v for k, v in found["config"].items() if k not in switches}
+def _lines(found: Json, config: Any, layers: Sequence[Layer], *, memory: bool) -> list[str]:
+    plan = plan_lines(layers)
     rows = [
         ("model", f"{found['name']} ({found['architecture']})"),
         ("path", found["path"]),
         ("runs", _verdict(found)),
-        ("parameters", f"{found['parameters']:,} in {_mib(found['weights_bytes'])}"),
+        ("parameters", f"{found['parameters']:,} in {mib(found['weights_bytes'])}"),
         *_format_rows(found["formats"]),
-        ("sizes", _pairs(sizes)),
-        ("switches", _pairs(switches)),
-        ("rope", _rope_text(found["rope"])),
+        *config_rows(config),
         ("tokenizer", _tokenizer_text(found["tokenizer"])),
-        ("generation", _pairs(found["generation"]) or "no defaults"),
-        *_memory_rows(found["memory"]),
+        ("generation", pairs(found["generation"]) or "no defaults"),
+        ("plan", plan[0]),
+        *(("", line) for line in plan[1:]),
+        *memory_rows(found["memory"], whole=memory),
     ]
     return [_row(*row) for row in rows] + _tensor_rows(found.get("tensors", []))
 
@@ -225,17 +216,9 @@ def _format_rows(formats: dict[str, Json]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, entry in formats.items():
         note = "" if entry["runnable"] else "  (no codec)"
-        text = f"{name:<7} {entry['tensors']:>5} tensors {_mib(entry['bytes']):>12}{note}"
+        text = f"{name:<7} {entry['tensors']:>5} tensors {mib(entry['bytes']):>12}{note}"
         rows.append(("" if rows else "formats", text))
     return rows
-
-
-def _rope_text(rope: Json | None) -> str:
-    if rope is None:
-        return "none"
-    if rope["scaling"] == "default":
-        rope = {name: rope[name] for name in ("theta", "divisors", "interleaved")}
-    return _pairs(rope)
 
 
 def _tokenizer_text(tokenizer: Json) -> str:
@@ -248,32 +231,3 @@ def _tokenizer_text(tokenizer: Json) -> str:
         f"{tokenizer['kind']}, {tokenizer['vocabulary']} ids, ends at {ends}, {bos} BOS, "
         f"{template} chat template"
     )
-
-
-def _memory_rows(memory: Json) -> list[tuple[str, str]]:
-    return [
-        ("cache", f"{memory['kv_bytes_per_token']:,} bytes a token"),
-        (
-            "memory",
-            f"weights {_mib(memory['weights_packed_bytes'])} packed or "
-            f"{_mib(memory['weights_f32_bytes'])} as f32, "
-            f"cache {_mib(memory['kv_bytes'])} for {memory['context']} tokens",
-        ),
-    ]
-
-
-def _pairs(values: Json) -> str:
-    shown = {name: value for name, value in values.items() if value not in ((), None)}
-    return ", ".join(f"{name} {_value(value)}" for name, value in shown.items())
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return f"of {len(value)}" if len(value) > 4 else "/".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:,.1f} MiB"

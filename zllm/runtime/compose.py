@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from zllm import rope
+from zllm.backend.capability import Resources
 from zllm.backend.contract import PACKED_USES, Backend, Cache, Group, Weight
 from zllm.errors import BackendError
 from zllm.kv_cache.paged import PagePool
@@ -27,6 +28,8 @@ TABLE_USES = frozenset({"rope_append", "rope"})
 # Planes of recurrent state per lane: committed, two in flight, one held at the prompt's end; and as
 # many again for two finished sequences that wait for reuse.
 PLANES_PER_LANE = 8
+
+Decoder = Callable[[Any], None]  # records a round; the argument offers what the model needs
 
 BACKENDS = ("oracle", "webgpu", "auto")
 RESIDENT = ("f32", "packed")  # of the oracle; a device keeps weights packed
@@ -124,6 +127,13 @@ def create_backend(name: str, *, lanes: int, resident: str = "f32") -> Backend:
     return OracleBackend(lanes=lanes, packed=resident == "packed")
 
 
+def create_decoder(architecture: str, config: Any, resources: Resources) -> Decoder:
+    """`zllm.runtime.<architecture>.decoder`: it asks `resources` for all that it needs."""
+    module = import_module(f"zllm.runtime.{architecture}.decoder")
+    decoder: Decoder = module.Decoder(config, resources)
+    return decoder
+
+
 def build_loop(
     architecture: str,
     config: Any,
@@ -137,7 +147,7 @@ def build_loop(
     full = Group("full", PAGE_SLOTS, 1 + -(-cache_tokens // PAGE_SLOTS))
     state = Group("state", 1, 1 + PLANES_PER_LANE * limits.lanes)
     bound = resources(Groups(full, state))
-    decoder = import_module(f"zllm.runtime.{architecture}.decoder").Decoder(config, bound)
+    decoder = create_decoder(architecture, config, bound)
     limits = replace(limits, short_rope=bound.short_rope)
     planes = PagePool(state.pages, 1) if bound.stateful else None
     return Loop(backend, PlanPool(backend, decoder, [full]), full, limits, planes=planes)
