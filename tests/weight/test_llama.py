@@ -21,6 +21,7 @@ from zllm.weight.shards import open_folder
 
 FOLDERS = ("llama", "llama_rope3")
 METADATA = {
+    "general.architecture": "llama",
     "llama.embedding_length": 8,
     "llama.feed_forward_length": 6,
     "llama.block_count": 1,
@@ -138,7 +139,7 @@ def test_gguf_with_its_own_head_and_linear_rope() -> None:
         ({"llama.attention.head_count_kv": [1, 2]}, {}, "head_count_kv: got"),
         ({"llama.attention.value_length": 2}, {}, "value_length: got 2, expected the head size 4"),
         ({"llama.rope.dimension_count": 2}, {}, "dimension_count: got 2"),
-        ({"llama.rope.scaling.type": "yarn"}, {}, "scaling.type: got 'yarn'"),
+        ({"llama.rope.scaling.type": "ntk"}, {}, "scaling.type: got 'ntk'"),
         ({"llama.vocab_size": 11}, {}, r"'token_embd.weight': shape \[10, 8\].*\[11, 8\]"),
         ({}, {"token_embd.weight": ()}, "llama.vocab_size: missing"),
         ({}, {"blk.0.ffn_up.weight": (8, 6)}, r"shape \[8, 6\], the config asks for \[6, 8\]"),
