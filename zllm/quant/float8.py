@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 E4M3_NAN = 0x7F  # and with the sign bit; there are no infinities
 
 
-def _values(exponent_bits: int, mantissa_bits: int, bias: int) -> NDArray[np.float32]:
+def bit_values(exponent_bits: int, mantissa_bits: int, bias: int) -> NDArray[np.float32]:
     """[256] values of sign, exponent and mantissa, before the codes that mean something else."""
     codes = np.arange(256)
     exponent = (codes >> mantissa_bits) & ((1 << exponent_bits) - 1)
@@ -24,13 +24,13 @@ def _values(exponent_bits: int, mantissa_bits: int, bias: int) -> NDArray[np.flo
 
 
 def _e4m3() -> NDArray[np.float32]:
-    values = _values(exponent_bits=4, mantissa_bits=3, bias=7)
+    values = bit_values(exponent_bits=4, mantissa_bits=3, bias=7)
     values[[E4M3_NAN, E4M3_NAN | 0x80]] = np.nan
     return values
 
 
 def _e5m2() -> NDArray[np.float32]:
-    values = _values(exponent_bits=5, mantissa_bits=2, bias=15)
+    values = bit_values(exponent_bits=5, mantissa_bits=2, bias=15)
     for sign in (0, 0x80):
         values[0x7C | sign] = np.float32(-np.inf if sign else np.inf)
         values[0x7D | sign : (0x7F | sign) + 1] = np.nan
@@ -38,7 +38,9 @@ def _e5m2() -> NDArray[np.float32]:
 
 
 def _e8m0() -> NDArray[np.float32]:
-    values = np.ldexp(np.float32(1), np.minimum(np.arange(256), 254) - 127)  # 0: 2^-127
+    values: NDArray[np.float32] = np.ldexp(
+        np.float32(1), np.minimum(np.arange(256), 254) - 127
+    )  # 0: 2^-127
     values[255] = np.nan
     return values
 

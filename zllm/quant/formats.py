@@ -11,7 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.quant import float8, floats, gguf_k, gguf_legacy, integers
+from zllm.quant import (
+    float8,
+    floats,
+    gguf_float4,
+    gguf_iq,
+    gguf_k,
+    gguf_legacy,
+    gguf_ternary,
+    integers,
+)
 
 # Elements decoded at a time, so that a chunk and its output stay in the second-level cache.
 # Measured: 16k costs 1.2x, 8k 1.5x, 128k the same.
@@ -43,10 +52,11 @@ _ALL = (
     Format("f8_e5m2", 1, 1, float8.decode_e5m2),
     Format("f8_e8m0", 1, 1, float8.decode_e8m0),
     *(Format(name, 1, width, decode) for name, (width, decode) in integers.CODECS.items()),
-    Format("q4_0", 32, gguf_legacy.Q4_0_BYTES, gguf_legacy.decode_q4_0),
-    Format("q4_1", 32, gguf_legacy.Q4_1_BYTES, gguf_legacy.decode_q4_1),
-    Format("q8_0", 32, gguf_legacy.Q8_0_BYTES, gguf_legacy.decode_q8_0),
-    Format("q6_k", 256, gguf_k.Q6_K_BYTES, gguf_k.decode_q6_k),
+    *(Format(name, 32, *codec) for name, codec in gguf_legacy.CODECS.items()),
+    *(Format(name, 256, *codec) for name, codec in gguf_k.CODECS.items()),
+    *(Format(name, *codec) for name, codec in gguf_iq.CODECS.items()),
+    *(Format(name, *codec) for name, codec in gguf_ternary.CODECS.items()),
+    *(Format(name, *codec) for name, codec in gguf_float4.CODECS.items()),
 )
 FORMATS: dict[str, Format] = {f.name: f for f in _ALL}
 
