@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,8 @@ from zllm.errors import LoadError
 from zllm.weight import generation, json_file, shards
 from zllm.weight.byte_source import ByteSource, FileSource
 from zllm.weight.generation import Generation
-from zllm.weight.gguf import MAGIC, open_gguf
+from zllm.weight.gguf import MAGIC
+from zllm.weight.gguf_split import GgufModel, open_gguf_parts, open_gguf_path
 from zllm.weight.linear_weight import LinearWeight
 from zllm.weight.quantization import assemble
 from zllm.weight.quantization_config import Quantization, read_quantization
@@ -83,20 +84,30 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             f"{path}: {'empty' if source.size_bytes == 0 else 'not a model file'}; expected a GGUF"
             " file, a .safetensors file or a folder with config.json"
         )
-    return open_gguf_checkpoint(source)
+    source.close()
+    return _gguf_checkpoint(open_gguf_path(path))
 
 
-def open_gguf_checkpoint(source: ByteSource) -> Checkpoint:
-    """The model in a GGUF file that may come from anywhere; `source` is closed on an error."""
-    with _closed_on_error(source), _naming(source.name):
-        gguf = open_gguf(source)
-        metadata = gguf.metadata
-        if metadata.get("split.count", 1) not in (0, 1):
-            raise LoadError("the model is split over several GGUF files; merge them first")
+def open_gguf_checkpoint(*sources: ByteSource) -> Checkpoint:
+    """The model in a GGUF file, or in all parts of a split one in order, from anywhere.
+
+    The sources are closed on an error.
+    """
+    with ExitStack() as opened:
+        for source in sources:
+            opened.callback(source.close)
+        checkpoint = _gguf_checkpoint(open_gguf_parts(sources))
+        opened.pop_all()
+        return checkpoint
+
+
+def _gguf_checkpoint(gguf: GgufModel) -> Checkpoint:
+    metadata = gguf.metadata
+    with _closed_on_error(gguf), _naming(gguf.sources[0].name):
         architecture, module = _find(metadata.get("general.architecture"), "general.architecture")
         config, tensors = module.from_gguf(metadata, gguf.tensors)
         says = generation.from_gguf(metadata)
-    return Checkpoint(architecture, config, tensors, metadata, says, None, (source,))
+    return Checkpoint(architecture, config, tensors, metadata, says, None, gguf.sources)
 
 
 def _open_folder(folder: Path, open_tensors: Callable[[], TensorFiles]) -> Checkpoint:
@@ -150,7 +161,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _closed_on_error(opened: ByteSource | TensorFiles) -> Iterator[None]:
+def _closed_on_error(opened: GgufModel | TensorFiles) -> Iterator[None]:
     try:
         yield
     except BaseException:
