@@ -101,8 +101,12 @@ def expected(
     norms: tuple[str, ...] = NORMS,
     head_norms: tuple[str, ...] = (),
     biased: frozenset[str] = frozenset(),
+    sparse: tuple[bool, ...] = (),
 ) -> Iterator[Expected]:
-    """Every tensor of the model. norms: [D], head_norms: [K], `biased`: the parts with a bias."""
+    """Every tensor of the model. norms: [D], head_norms: [K], `biased`: the parts with a bias.
+
+    `sparse`: per layer whether experts, which are not among these tensors, stand for the MLP.
+    """
     table = (spec.vocabulary, spec.width)
     yield Expected("embed", f"{scheme.embed}.weight", table)
     yield Expected("norm", f"{scheme.norm}.weight", (spec.width,))
@@ -115,6 +119,8 @@ def expected(
     }
     for layer in range(spec.layers):
         for part, shape in shapes.items():
+            if part in MLP and sparse and sparse[layer]:
+                continue
             name = f"layers.{layer}.{part}"
             stored_name = scheme.layer.format(layer) + scheme.parts[part]
             yield Expected(name, f"{stored_name}.weight", shape)

@@ -28,6 +28,13 @@ class ExpertNames:
         }
 
 
+_CANONICAL = {
+    f"experts.{part}{kind}": (f"experts.{{}}.{part}{kind}",)
+    for part in ("gate", "up", "gate_up", "down")
+    for kind in ("", ".bias")
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertSizes:
     experts: int  # E
@@ -45,6 +52,23 @@ def expected(
         yield Expected(f"{here}gate", f"{there}{names.gate}.weight", inner)
         yield Expected(f"{here}up", f"{there}{names.up}.weight", inner)
         yield Expected(f"{here}down", f"{there}{names.down}.weight", outer)
+
+
+def expected_gguf(
+    canonical: str, stored: str, sizes: ExpertSizes, *, biased: bool = False
+) -> Iterator[Expected]:
+    """All experts in one tensor each: llama.cpp, gguf-py/gguf/constants.py. See `one_by_one`."""
+    inner, outer = (sizes.ffn_width, sizes.width), (sizes.width, sizes.ffn_width)
+    for part, shape in (("gate", inner), ("up", inner), ("down", outer)):
+        here, there = f"{canonical}experts.{part}", f"{stored}ffn_{part}_exps"
+        yield Expected(here, f"{there}.weight", (sizes.experts, *shape))
+        if biased:
+            yield Expected(f"{here}.bias", f"{there}.bias", (sizes.experts, shape[0]))
+
+
+def one_by_one(tensors: Mapping[str, LinearWeight], experts: int) -> Tensors:
+    """Canonical names `experts.{part}` become `experts.{e}.{part}`; the others stay."""
+    return per_expert(tensors, _CANONICAL, experts)
 
 
 def per_expert(

@@ -1,25 +1,22 @@
-"""Qwen3 with experts: the names of Hugging Face folders and of GGUF files, and GGUF's metadata.
+"""Qwen3 with experts: Hugging Face folders and GGUF files.
 
-Canonical names: `embed`, `norm`, `head` (absent when tied to `embed`), and in each layer
-`layers.{i}.` + `attn_norm q k v q_norm k_norm o ffn_norm`; dense layers `gate up down`, sparse ones
-`router` and `experts.{e}.` + `gate up down`. A bias appends `.bias`.
+Canonical names: see weight/dense.py; sparse layers have `router` and `experts.{e}.` + `gate up
+down` instead of `gate up down`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zllm.model_spec import qwen3_moe
+from zllm.model_spec import fields, qwen3_moe
+from zllm.model_spec.dense import values
 from zllm.model_spec.qwen3_moe import Qwen3MoeConfig
-from zllm.weight import experts, names
+from zllm.weight import dense, experts, gguf_fields, names
+from zllm.weight.dense import Scheme
 from zllm.weight.experts import ExpertNames, ExpertSizes
 from zllm.weight.linear_weight import LinearWeight
 from zllm.weight.names import Expected, Tensors
-
-_NOTHING = re.compile(r"(?!)")
-_TIED = re.compile(r"lm_head\.weight")  # a tied checkpoint may still store the head
 
 
 def from_hf(
@@ -28,52 +25,59 @@ def from_hf(
     """The spec and canonical weights of a Hugging Face folder. ValueError: what does not fit."""
     spec = qwen3_moe.from_hf(config)
     single = experts.per_expert(tensors, ExpertNames().fused, spec.experts)
-    skip = _TIED if spec.tied_embeddings else _NOTHING
-    return spec, names.select(single, _expected_hf(spec), skip=skip)
+    return spec, names.select(single, _expected_hf(spec), skip=dense.hf_skip(spec))
+
+
+def from_gguf(
+    metadata: Mapping[str, Any], tensors: Mapping[str, LinearWeight]
+) -> tuple[Qwen3MoeConfig, Tensors]:
+    """The spec and canonical weights of a GGUF file. ValueError: what does not fit.
+
+    llama.cpp takes every layer for sparse and always normalises (qwen3moe.cpp).
+    """
+    arch = metadata["general.architecture"]
+    shared = gguf_fields.config(metadata, tensors, interleaved=False)
+    count = fields.size(metadata, f"{arch}.expert_count")
+    spec = Qwen3MoeConfig(
+        **values(shared),
+        sparse=(True,) * shared.layers,
+        experts=count,
+        chosen_experts=fields.at_most(metadata, f"{arch}.expert_used_count", count),
+        expert_width=fields.size(metadata, f"{arch}.expert_feed_forward_length"),
+        normalise=True,
+        attention_bias="blk.0.attn_q.bias" in tensors,
+    )
+    selected = names.select(tensors, _expected_gguf(spec), skip=dense.GGUF_SKIP)
+    return spec, experts.one_by_one(selected, count)
 
 
 def _expected_hf(spec: Qwen3MoeConfig) -> Iterator[Expected]:
     """transformers, models/qwen3_moe/modeling_qwen3_moe.py."""
-    d, table = spec.width, (spec.vocabulary, spec.width)
-    yield Expected("embed", "model.embed_tokens.weight", table)
-    yield Expected("norm", "model.norm.weight", (d,))
-    if not spec.tied_embeddings:
-        yield Expected("head", "lm_head.weight", table)
-    for i in range(spec.layers):
-        here, there = f"layers.{i}.", f"model.layers.{i}."
-        yield Expected(f"{here}attn_norm", f"{there}input_layernorm.weight", (d,))
-        yield Expected(f"{here}ffn_norm", f"{there}post_attention_layernorm.weight", (d,))
-        for part, shape in _attention(spec).items():
-            stored = f"{there}self_attn.{part}"
-            if part.endswith("norm"):
-                yield Expected(here + part, f"{stored}.weight", shape)
-                continue
-            yield Expected(here + part, f"{stored}_proj.weight", shape)
-            if spec.attention_bias:
-                yield Expected(f"{here}{part}.bias", f"{stored}_proj.bias", shape[:1])
-        yield from _feed_forward_hf(spec, i, here, f"{there}mlp.")
+    yield from _without_experts(spec, dense.HF)
+    for i in _sparse_layers(spec):
+        here, there = f"layers.{i}.", f"model.layers.{i}.mlp."
+        yield Expected(f"{here}router", f"{there}gate.weight", (spec.experts, spec.width))
+        yield from experts.expected(here, there, _sizes(spec), ExpertNames())
 
 
-def _feed_forward_hf(spec: Qwen3MoeConfig, layer: int, here: str, there: str) -> Iterator[Expected]:
-    d, f = spec.width, spec.ffn_width
-    if spec.sparse[layer]:
-        sizes = ExpertSizes(spec.experts, d, spec.expert_width)
-        yield Expected(f"{here}router", f"{there}gate.weight", (spec.experts, d))
-        yield from experts.expected(here, there, sizes, ExpertNames())
-        return
-    yield Expected(f"{here}gate", f"{there}gate_proj.weight", (f, d))
-    yield Expected(f"{here}up", f"{there}up_proj.weight", (f, d))
-    yield Expected(f"{here}down", f"{there}down_proj.weight", (d, f))
+def _expected_gguf(spec: Qwen3MoeConfig) -> Iterator[Expected]:
+    yield from _without_experts(spec, dense.GGUF)
+    for i in _sparse_layers(spec):
+        here, there = f"layers.{i}.", f"blk.{i}."
+        yield Expected(f"{here}router", f"{there}ffn_gate_inp.weight", (spec.experts, spec.width))
+        yield from experts.expected_gguf(here, there, _sizes(spec))
 
 
-def _attention(spec: Qwen3MoeConfig) -> dict[str, tuple[int, ...]]:
-    d, size = spec.width, spec.head_size
-    q, kv = spec.heads * size, spec.kv_heads * size
-    return {
-        "q": (q, d),
-        "k": (kv, d),
-        "v": (kv, d),
-        "q_norm": (size,),
-        "k_norm": (size,),
-        "o": (d, q),
-    }
+def _without_experts(spec: Qwen3MoeConfig, scheme: Scheme) -> Iterator[Expected]:
+    biased = dense.ATTENTION if spec.attention_bias else frozenset[str]()
+    return dense.expected(
+        spec, scheme, head_norms=dense.NORMED_HEADS, biased=biased, sparse=spec.sparse
+    )
+
+
+def _sparse_layers(spec: Qwen3MoeConfig) -> Iterator[int]:
+    return (i for i, sparse in enumerate(spec.sparse) if sparse)
+
+
+def _sizes(spec: Qwen3MoeConfig) -> ExpertSizes:
+    return ExpertSizes(spec.experts, spec.width, spec.expert_width)

@@ -44,7 +44,7 @@ class Decoder:
             RouteSpec("softmax_of_chosen", c.chosen_experts),
             ExpertsSpec(
                 c.experts,
-                c.expert_width,
+                c.ffn_width,
                 GatedSpec("swiglu_oai", c.limit, c.alpha),
                 c.interleaved,
             ),
