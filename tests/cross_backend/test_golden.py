@@ -22,6 +22,7 @@ ORACLE = [
     "deepseek_v32",
     "deepseek_v3_fp8",
     "deepseek_v3_noqlora",
+    "gemma3",
     "glm5_next",
     "glm5_next_b",
     "glm5_next_fp8",
@@ -29,8 +30,12 @@ ORACLE = [
     "glm5_next_notail",
     "glm_moe_dsa",
     "gpt_oss",
+    "gpt_oss_mxfp4",
     "kimi_linear",
+    "minicpm",
     "minicpm3",
+    "qwen2",
+    "qwen3",
     "qwen3_moe",
 ]
 PROMPTS = [0, 1, 2]

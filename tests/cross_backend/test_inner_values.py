@@ -19,7 +19,16 @@ F32 = NDArray[np.float32]
 Results = list[tuple[str, list[F32]]]  # by op, in the order of the run
 
 # Not the models whose layers return several streams.
-LAYERS = ["deepseek_v3", "gpt_oss", "llama", "qwen3_moe"]
+LAYERS = [
+    "deepseek_v3",
+    "gemma3",
+    "gpt_oss",
+    "llama",
+    "minicpm",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+]
 ROUTERS = ["deepseek_v32", "glm_moe_dsa"]
 
 
