@@ -59,6 +59,7 @@ _ALL = (
     *(Format(name, *codec) for name, codec in gguf_float4.CODECS.items()),
 )
 FORMATS: dict[str, Format] = {f.name: f for f in _ALL}
+FLOATS = frozenset({"f32", "f16", "bf16", "f64", "f8_e4m3", "f8_e5m2", "f8_e8m0"})
 
 
 def lookup(format: str) -> Format:

@@ -15,6 +15,7 @@ from zllm.backend.contract import PACKED_USES, Backend, Cache, Group, Weight
 from zllm.errors import BackendError
 from zllm.kv_cache.paged import PagePool
 from zllm.kv_cache.spec import CacheSpec, StateSpec
+from zllm.quant.nan_codes import refuse_nan
 from zllm.rope import RopeSpec
 from zllm.runtime.loop import Limits, Loop
 from zllm.runtime.plans import PlanPool
@@ -81,6 +82,8 @@ class ModelResources:
 
     def weight(self, *names: str, parts: tuple[int, ...] = ()) -> Weight:
         stored = [self._tensors[name] for name in names]
+        for name, part in zip(names, stored, strict=True):
+            refuse_nan(name, part)
         uses = PACKED_USES if len(stored[0].shape) == 2 else VECTOR_USES
         name = names[0] if len(names) == 1 else f"{names[0]}…{names[-1]}"
         weight = self._backend.load(name, stored, uses=uses)

@@ -11,8 +11,10 @@ import numpy as np
 from zllm.backend.webgpu.device import Buffer, Device
 from zllm.backend.webgpu.launch import resident
 from zllm.backend.webgpu.lowering import Bank, ResidentForm
+from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.errors import BackendError
 from zllm.quant import formats
+from zllm.quant.weights import decode_rows, row_count
 from zllm.weight.linear_weight import LinearWeight, format_of
 
 CHUNK_BYTES = 8 << 20
@@ -33,6 +35,11 @@ def upload_matrix(device: Device, name: str, parts: Sequence[LinearWeight]) -> t
     banks: list[Bank] = []
     first_row = 0
     for stored, run in groupby(parts, format_of):
+        if stored not in FORMATS:
+            raise BackendError(
+                f"{name}: no WebGPU kernel decodes {stored}, there are kernels for"
+                f" {', '.join(FORMATS)}; use --backend oracle"
+            )
         form = resident(stored, columns, device.info)
         for runs in _split(list(run), _rows_per_bank(device, name, stored, form, columns)):
             rows = sum(r.rows for r in runs)
@@ -56,11 +63,8 @@ def upload_f32(device: Device, name: str, parts: Sequence[LinearWeight]) -> Bank
     bank = _bank(device, name, "f32", 0, rows, columns, columns)
     at = 0
     for part in parts:
-        width = part.shape[-1]
-        row_bytes = formats.row_bytes(format_of(part), width)
-        for first, count in _chunks(part.shape[0] if not flat else 1, max(row_bytes, 4 * width)):
-            raw = part.data.read(first * row_bytes, count * row_bytes)
-            values = formats.decode(format_of(part), raw, width)
+        for first, count in _chunks(row_count(part.shape), 4 * part.shape[-1]):
+            values = decode_rows(part, first, count)
             device.write(bank.buffer, at, values.data.cast("B"))
             at += values.nbytes
     return bank
