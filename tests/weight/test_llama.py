@@ -157,11 +157,11 @@ def test_gguf_refusals(
 
 
 def test_type_without_codec_is_listed_and_refused_when_used() -> None:
-    odd = Quantized((6, 8), TensorBytes(BytesSource(bytes(9)), 0, 9), "q2_k")
+    odd = Quantized((6, 8), TensorBytes(BytesSource(bytes(9)), 0, 9), "q9_k")
     _, tensors = llama.from_gguf(METADATA, {**weights(SHAPES), "blk.0.ffn_up.weight": odd})
     up = tensors["layers.0.up"]
-    assert isinstance(up, Quantized) and up.format == "q2_k" and up.data.size_bytes == 9
-    with pytest.raises(LoadError, match=r"'blk\.0\.ffn_up\.weight': type q2_k is not supported"):
+    assert isinstance(up, Quantized) and up.format == "q9_k" and up.data.size_bytes == 9
+    with pytest.raises(LoadError, match=r"'blk\.0\.ffn_up\.weight': type q9_k is not supported"):
         up.data.read()
 
 
