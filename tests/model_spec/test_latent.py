@@ -99,6 +99,7 @@ REFUSED: list[tuple[str, Json, str]] = [
     ("deepseek_v3", {"q_lora_rank": 0}, "q_lora_rank: got 0"),
     ("deepseek_v3", {"scoring_func": "softmax"}, "scoring_func: got 'softmax'"),
     ("deepseek_v3", {"topk_method": "greedy"}, "topk_method: got 'greedy'"),
+    ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq: got 2, expected 1"),
     ("deepseek_v3", {"n_group": 3}, "n_group: got 3, expected a divisor of 8"),
     ("deepseek_v3", {"topk_group": 5}, "topk_group: got 5, expected at most n_group 4"),
     ("deepseek_v3", {"num_experts_per_tok": 5}, "num_experts_per_tok: got 5, expected at most 4"),

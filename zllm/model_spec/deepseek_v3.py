@@ -1,4 +1,4 @@
-"""DeepSeek V3 and R1 [2412.19437]: latent attention and experts behind a sigmoid router."""
+"""DeepSeek V3 [2412.19437], R1, Kimi K2: latent attention, experts behind a sigmoid router."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zllm.model_spec.grouped_experts import GroupedExperts
 from zllm.model_spec.latent import Latent
 from zllm.model_spec.rope import Rope
 
-MODEL_TYPES = ("deepseek_v3",)
+MODEL_TYPES = ("deepseek_v3", "kimi_k2")
 ACTIVATIONS = ("silu",)
 
 
@@ -35,6 +35,8 @@ class DeepseekV3Config:
 def from_hf(config: Fields) -> DeepseekV3Config:
     """The spec of a `config.json`. ValueError names the field, got and expected."""
     fields.choice(config, "hidden_act", ACTIVATIONS, "silu")
+    if fields.size(config, "moe_layer_freq", 1) != 1:
+        raise ValueError(f"moe_layer_freq: got {config['moe_layer_freq']}, expected 1")
     layers = fields.size(config, "num_hidden_layers")
     # Defaults here and below: transformers, DeepseekV3Config.
     context = fields.size(config, "max_position_embeddings", 4096)
