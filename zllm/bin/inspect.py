@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,15 @@ from zllm import hub
 from zllm.bin.config_rows import config_rows, pairs
 from zllm.bin.memory_rows import default_context, memory, memory_rows, mib
 from zllm.bin.plan_drawing import plan_lines
+from zllm.bin.tensor_file import describe_tensor, tensor_line
 from zllm.bin.terminal import printable
 from zllm.errors import LoadError, ZllmError
 from zllm.model import tokenizer_of
 from zllm.quant.formats import FORMATS
+from zllm.quant.weights import SCHEMES, has_codec
 from zllm.runtime.survey import Layer, Survey, survey
-from zllm.weight import shards
-from zllm.weight.byte_source import FileSource
 from zllm.weight.checkpoint import Checkpoint, open_checkpoint
-from zllm.weight.gguf import MAGIC, open_gguf
+from zllm.weight.container import open_container
 from zllm.weight.linear_weight import LinearWeight, format_of
 
 Json = dict[str, Any]
@@ -40,13 +40,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory", action="store_true", help="tell the memory needed by what holds it"
     )
     parser.add_argument("--tensors", action="store_true", help="list every tensor")
+    parser.add_argument(
+        "--tensor",
+        metavar="NAME",
+        help="decode one tensor, named as in the file or as by --tensors",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.npy", help="where --tensor writes its values, as float32"
+    )
     parser.add_argument("--json", action="store_true", help="write it all as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.context is not None and args.context < 1:
         raise ZllmError(f"--context must be at least 1, got {args.context}")
+    if args.out is not None and args.tensor is None:
+        raise ZllmError("--out is for --tensor: say which one")
     path = hub.resolve(args.path)
+    if args.tensor is not None:
+        tensor = describe_tensor(path, args.tensor, args.out)
+        print(json.dumps(tensor) if args.json else printable(tensor_line(tensor)))
+        return 0
     try:
         checkpoint = open_checkpoint(path)
     except LoadError as error:
@@ -105,29 +119,23 @@ def _describe_container(path: Path, error: LoadError) -> tuple[Json, list[str]]:
 @contextmanager
 def open_tensors(path: Path, error: LoadError) -> Iterator[Mapping[str, LinearWeight]]:
     """The tensors of one container file under their own names; raises `error` if it is none."""
-    if path.suffix == ".safetensors":
-        files = shards.open_files([path])
-        yield files.tensors
-        files.close()
-        return
     if not path.is_file():
         raise error
-    source = FileSource(path)
     try:
-        if bytes(source.read(0, min(4, source.size_bytes))) != MAGIC:
-            raise error
-        yield open_gguf(source).tensors
-    finally:
-        source.close()
+        container = open_container(path)
+    except LoadError:
+        raise error from None
+    with closing(container):
+        yield container.weights
 
 
 def _formats(tensors: Mapping[str, LinearWeight]) -> dict[str, Json]:
     formats: dict[str, Json] = {}
     for weight in tensors.values():
         name = format_of(weight)
-        entry = formats.setdefault(name, {"tensors": 0, "bytes": 0, "runnable": name in FORMATS})
+        entry = formats.setdefault(name, {"tensors": 0, "bytes": 0, "runnable": has_codec(name)})
         entry["tensors"] += 1
-        entry["bytes"] += weight.data.size_bytes
+        entry["bytes"] += weight.size_bytes
     return dict(sorted(formats.items(), key=lambda item: -item[1]["bytes"]))
 
 
@@ -168,7 +176,7 @@ def _tensors(tensors: Mapping[str, LinearWeight]) -> list[Json]:
             "name": name,
             "format": format_of(weight),
             "shape": list(weight.shape),
-            "bytes": weight.data.size_bytes,
+            "bytes": weight.size_bytes,
         }
         for name, weight in tensors.items()
     ]
@@ -209,7 +217,8 @@ def _verdict(found: Json) -> str:
     missing = found["formats_without_codec"]
     if not missing:
         return "yes"
-    return f"no: there is no codec for {', '.join(missing)}; known: {', '.join(FORMATS)}"
+    known = ", ".join((*FORMATS, *SCHEMES))
+    return f"no: there is no codec for {', '.join(missing)}; known: {known}"
 
 
 def _format_rows(formats: dict[str, Json]) -> list[tuple[str, str]]:

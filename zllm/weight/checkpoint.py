@@ -15,12 +15,12 @@ from zllm import model_spec
 from zllm.errors import LoadError
 from zllm.weight import generation, json_file, shards
 from zllm.weight.byte_source import ByteSource, FileSource
+from zllm.weight.container import quantization_beside
 from zllm.weight.generation import Generation
 from zllm.weight.gguf import MAGIC
 from zllm.weight.gguf_split import GgufModel, open_gguf_parts, open_gguf_path
 from zllm.weight.linear_weight import LinearWeight
 from zllm.weight.quantization import assemble
-from zllm.weight.quantization_config import Quantization, read_quantization
 from zllm.weight.shards import TensorFiles
 
 Tensors = Mapping[str, LinearWeight]
@@ -114,7 +114,7 @@ def _open_folder(folder: Path, open_tensors: Callable[[], TensorFiles]) -> Check
     metadata = _read_config(folder)
     with _naming(str(folder / "config.json")):
         architecture, module = _find(metadata.get("model_type"), "model_type")
-        quantization = _quantization(folder, metadata)
+    quantization = quantization_beside(folder)
     generation_config = json_file.read_optional_object(folder / "generation_config.json")
     tokenizer_files = _read_tokenizer_files(folder)
     files = open_tensors()
@@ -140,14 +140,6 @@ def _read_tokenizer_files(folder: Path) -> TokenizerFiles:
         json_file.read_optional_object(folder / "tokenizer_config.json"),
         json_file.read_optional_text(folder / "chat_template.jinja"),
     )
-
-
-def _quantization(folder: Path, config: Mapping[str, Any]) -> Quantization | None:
-    """As config.json says, else the file that NVIDIA ModelOpt writes beside it."""
-    found = json_file.read_optional_object(folder / "hf_quant_config.json")
-    if found is None or config.get("quantization_config") is not None:
-        return read_quantization(config)
-    return read_quantization({"quantization_config": {"quant_method": "modelopt", **found}})
 
 
 @contextmanager
