@@ -10,3 +10,10 @@ class LinearSpec:
     """scale · (x·wᵀ + bias) + residual."""
 
     scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedLinearSpec:
+    """Block-diagonal product: each run of columns of x meets its own run of rows."""
+
+    groups: int

@@ -21,6 +21,14 @@ class LayerNormSpec:
     eps: float
 
 
+@dataclass(frozen=True, slots=True)
+class UnitNormSpec:
+    """RMSNorm without a weight, of each run of `size` numbers of the last axis."""
+
+    size: int
+    eps: float
+
+
 def rms_norm(x: F32, w: F32, spec: RmsNormSpec, /, *, out: F32 | None = None) -> F32:
     """x / sqrt(mean(x²) + eps) ⊙ (w + offset) over the last axis: [..., D], [D] -> [..., D]."""
     width = np.float32(x.shape[-1])
@@ -28,6 +36,11 @@ def rms_norm(x: F32, w: F32, spec: RmsNormSpec, /, *, out: F32 | None = None) ->
     scale = np.float32(1) / np.sqrt(mean_square + np.float32(spec.eps))
     out = np.multiply(x, scale, out=out)
     return np.multiply(out, w + np.float32(spec.offset) if spec.offset else w, out=out)
+
+
+def unit_norm(x: F32, spec: UnitNormSpec, /, *, out: F32 | None = None) -> F32:
+    """x / sqrt(mean(x²) + eps) over the last axis, of spec.size: the same shape."""
+    return rms_norm(x, np.ones(spec.size, np.float32), RmsNormSpec(spec.eps), out=out)
 
 
 def layer_norm(x: F32, w: F32, b: F32, spec: LayerNormSpec, /, *, out: F32 | None = None) -> F32:

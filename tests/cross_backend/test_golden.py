@@ -22,6 +22,7 @@ ORACLE = [
     "deepseek_v32",
     "deepseek_v3_fp8",
     "deepseek_v3_noqlora",
+    "deepseek_v4",
     "gemma3",
     "glm5_next",
     "glm5_next_b",

@@ -15,6 +15,7 @@ from zllm.backend.contract import Cache, Value, Weight
 
 if TYPE_CHECKING:
     from zllm.activation import GatedSpec
+    from zllm.attention.compressed import CompressedSpec, CompressorSpec, SelectEntriesSpec
     from zllm.attention.dsa import SelectSpec
     from zllm.attention.gqa import GqaSpec
     from zllm.attention.kda import ConvSpec, DecaySpec, DeltaSpec
@@ -134,12 +135,16 @@ class Rotary(Protocol):
         ...
 
 
-class Mla(Protocol):
-    """Multi-head latent attention [2405.04434] over a cache of latents."""
+class Latents(Protocol):
+    """One vector per token that all heads share."""
 
     def latent_append(self, latent: Value, k_rope: Value | None, cache: Cache, /) -> None:
         """Write [latent | rotated key] of each row to its slot."""
         ...
+
+
+class Mla(Latents, Protocol):
+    """Multi-head latent attention [2405.04434] over a cache of latents."""
 
     def attend_latent(
         self, q: Value, kv_b: Weight, cache: Cache, spec: MlaSpec, /, *, chosen: Value | None = None
@@ -159,6 +164,58 @@ class Dsa(Protocol):
 
     def select(self, q: Value, head_weights: Value, cache: Cache, spec: SelectSpec, /) -> Value:
         """[R, I*e], [R, I] -> i32 [R, k]: chosen positions in ascending order, -1 padded."""
+        ...
+
+
+class Compressed(Latents, Protocol):
+    """Attention over a window of raw keys and compressed entries of the past.
+
+    Keys, one head for all, are the values too; the raw ones are appended as latents.
+    """
+
+    def unit_norm(self, x: Value, size: int, eps: float, /) -> Value:
+        """RMSNorm without a weight, of each run of `size` numbers: the same shape."""
+        ...
+
+    def compress_append(
+        self,
+        kv: Value,
+        gate: Value,
+        cache: Cache,
+        weights: tuple[Weight, Weight, Weight],
+        spec: CompressorSpec,
+        /,
+    ) -> None:
+        """Write each row's key and gate [R, width], and the entries of windows that rows complete.
+
+        weights: ape [m, width], norm [K], RoPE table. Cache: EntrySpec.
+        """
+        ...
+
+    def select_entries(
+        self, q: Value, head_weights: Value, cache: Cache, spec: SelectEntriesSpec, /
+    ) -> Value:
+        """[R, I*e], [R, I] -> i32 [R, k]: chosen entries in ascending order, -1 padded."""
+        ...
+
+    def attend_compressed(
+        self,
+        q: Value,
+        raw: Cache,
+        sinks: Weight,
+        spec: CompressedSpec,
+        /,
+        *,
+        entries: Cache | None = None,
+        chosen: Value | None = None,
+    ) -> Value:
+        """[R, H*K] -> [R, H*K], not turned back. Every row sees its window, and of the entries
+        that end at or before it all, or those `chosen` i32 [R, k].
+        """
+        ...
+
+    def grouped_linear(self, x: Value, w: Weight, groups: int, /) -> Value:
+        """Group g of x's columns times group g of w's rows: [R, G*C], [G*N, C] -> [R, G*N]."""
         ...
 
 

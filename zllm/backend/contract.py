@@ -123,7 +123,9 @@ class StepLayout:
 
 
 # Ops that read a matrix by rows or by products: a weight that only they read may stay packed.
-PACKED_USES = frozenset({"embed", "linear", "gated_linear", "experts", "attend_latent"})
+PACKED_USES = frozenset(
+    {"embed", "linear", "gated_linear", "experts", "attend_latent", "grouped_linear"}
+)
 
 # Bits of the step word `flags`. LONG: RoPE tables have two halves, the sequence reads the second.
 PENALTIES, BIAS, LONG = 1, 2, 4

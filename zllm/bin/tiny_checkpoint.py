@@ -29,6 +29,8 @@ from zllm.weight.safetensors_writer import write_safetensors
 Json = dict[str, Any]
 Array = NDArray[np.float32] | NDArray[np.int64]
 
+EXPERTS_OF_TOKENS = ".tid2eid"  # a table of ids, not of numbers to multiply with
+
 # Of vectors; matrices are spread so that each product keeps the size of its input.
 VECTOR_SPREAD = 0.1
 
@@ -108,6 +110,9 @@ def tensor_shapes(model: TinyModel) -> dict[str, tuple[int, ...]]:
 def _values(name: str, shape: tuple[int, ...], model: TinyModel, seed: int) -> Array:
     # A seed for each name: a tensor more or less leaves the others as they are.
     random = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    if name.endswith(EXPERTS_OF_TOKENS):
+        order = random.random((shape[0], model.config["n_routed_experts"])).argsort(axis=1)
+        return order[:, : shape[1]].astype(np.int64)
     values = random.standard_normal(shape, np.float32)
     if len(shape) > 1:
         return values * np.float32(shape[-1] ** -0.5)

@@ -33,13 +33,29 @@ class IndexSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class EntrySpec:
+    """Per token what a compressor reads of it: a key and a gate, each of 2·size if windows overlap.
+
+    The entry of a window, of `size` numbers, is kept in the slot of the window's last token.
+    """
+
+    size: int  # K
+    overlap: bool
+
+    @property
+    def width(self) -> int:
+        """Numbers of a token's key, and of its gate."""
+        return 2 * self.size if self.overlap else self.size
+
+
+@dataclass(frozen=True, slots=True)
 class StateSpec:
     """Per sequence one array: a recurrent state, or a convolution's last inputs."""
 
     shape: tuple[int, ...]
 
 
-CacheSpec = KvSpec | LatentSpec | IndexSpec | StateSpec
+CacheSpec = KvSpec | LatentSpec | IndexSpec | EntrySpec | StateSpec
 
 
 def values_per_token(spec: CacheSpec) -> int:
@@ -51,5 +67,7 @@ def values_per_token(spec: CacheSpec) -> int:
             return width
         case IndexSpec(size=size, pool=pool):
             return size if pool == 1 else 3 * size
+        case EntrySpec(size=size, width=width):
+            return size + 2 * width
         case StateSpec():
             return 0

@@ -26,6 +26,8 @@ _KINDS = {
     "attend": ("gqa", {"scale", "rotated", "interleaved"}),
     "attend_latent": ("mla", {"scale"}),
     "select": ("indexer", set[str]()),
+    "attend_compressed": ("compressed", set[str]()),
+    "select_entries": ("indexer", {"rate"}),
     "conv": ("conv", set[str]()),
     "decay": ("decay", {"heads", "head_size"}),
     "delta": ("kda", set[str]()),
@@ -35,7 +37,7 @@ _KINDS = {
     "gated": ("ffn", set[str]()),
 }
 # They write what the ops above read.
-_APPENDS = frozenset({"rope_append", "latent_append", "index_append"})
+_APPENDS = frozenset({"rope_append", "latent_append", "index_append", "compress_append"})
 
 
 def part_of(op: Op, source: Source, *, routed: bool) -> Part | None:
@@ -80,4 +82,7 @@ def _extra(op: Op, source: Source) -> Iterator[tuple[str, Fact]]:
     for operand in op.ins:
         if isinstance(operand, Value) and operand.dtype == "i32" and op.name != "experts":
             maker, here = source(operand)
-            yield ("chosen" if maker.name == "select" else maker.name), "here" if here else "shared"
+            yield (
+                ("chosen" if maker.name.startswith("select") else maker.name),
+                "here" if here else "shared",
+            )

@@ -7,6 +7,7 @@ from typing import Any
 
 from zllm.backend.contract import Op
 from zllm.backend.oracle import (
+    compressed_ops,
     core_ops,
     dsa_ops,
     gqa_ops,
@@ -26,5 +27,6 @@ LOWER: dict[str, Callable[[Op, Any, Any], Run]] = {
     **kda_ops.LOWER,
     **mla_ops.LOWER,
     **dsa_ops.LOWER,
+    **compressed_ops.LOWER,
     **sample_ops.LOWER,
 }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from zllm.backend.contract import Group
 from zllm.backend.oracle.memory import lazy_zeros
-from zllm.kv_cache.spec import CacheSpec, IndexSpec, KvSpec, LatentSpec, StateSpec
+from zllm.kv_cache.spec import CacheSpec, EntrySpec, IndexSpec, KvSpec, LatentSpec, StateSpec
 
 F32 = NDArray[np.float32]
 
@@ -21,7 +21,8 @@ class Storage:
 
     Keys and values: two of [G, slots, K], so that a head's tokens lie in a run. Latents:
     [slots, width]. Index keys: [slots, e]; with pools also each token's gate, and in the slot of a
-    pool's last token the pool's key. Recurrent state: [planes, *shape].
+    pool's last token the pool's key. Entries: each token's key and gate [slots, width], and in the
+    slot of a window's last token its entry [slots, K]. Recurrent state: [planes, *shape].
     """
 
     arrays: tuple[F32, ...]
@@ -39,6 +40,9 @@ class Storage:
                 return cls(_zeros(1, (slots, width)), group.name, 0)
             case IndexSpec(size=size, pool=pool):
                 return cls(_zeros(1 if pool == 1 else 3, (slots, size)), group.name, 0)
+            case EntrySpec(size=size, width=width):
+                arrays = _zeros(2, (slots, width)) + _zeros(1, (slots, size))
+                return cls(arrays, group.name, 0)
             case StateSpec(shape=shape):
                 return cls(_zeros(1, (slots, *shape)), group.name, 0)
 

@@ -10,7 +10,16 @@ from zllm.errors import BackendError
 
 # Ops that matter without a result that anybody reads: they write caches, records or logits.
 SIDE_EFFECTS = frozenset(
-    {"rope_append", "latent_append", "index_append", "conv", "delta", "sample", "logits"}
+    {
+        "rope_append",
+        "latent_append",
+        "index_append",
+        "compress_append",
+        "conv",
+        "delta",
+        "sample",
+        "logits",
+    }
 )
 
 
