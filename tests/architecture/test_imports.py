@@ -20,13 +20,14 @@ THIRD_PARTY = {
     "zllm.backend": {"numpy", "wgpu"},
     "zllm.hub": set(),
     "zllm.fetch": {"huggingface_hub", "tqdm"},
-    "zllm.bin": {"numpy", "tqdm", "wgpu", "yaml"},
+    "zllm.bin": {"matplotlib", "numpy", "tqdm", "wgpu", "yaml"},
 }
 # What a browser's Python lacks, and what only a command, a device or a server needs.
 NOT_IN_THE_CORE = {
     "cffi",
     "http.server",
     "huggingface_hub",
+    "matplotlib",
     "mmap",
     "tqdm",
     "uvicorn",

@@ -40,7 +40,7 @@ def test_rows() -> None:
         ("sizes", "layers 3, eps 1e-05, windows 8/0, kinds of 5"),
         ("switches", "tied yes, activation silu"),
         ("inner", "width 8"),
-        ("turn", "theta 1e+06, factors 1.0/2.0"),
+        ("turn", "theta 1e+06, factors 1/2"),
     ]
 
 

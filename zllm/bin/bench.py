@@ -10,6 +10,7 @@ import sys
 from statistics import median
 from typing import Any
 
+from zllm.bin import bench_growth, bench_kl
 from zllm.bin.answer_stats import memory_text
 from zllm.bin.bench_products import Products
 from zllm.bin.bench_runs import DecodeRun, PrefillRun, Prompts, decode, prefill
@@ -41,9 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="oracle: also time the model's matrix products alone, in turns with each run",
     )
     parser.add_argument("--json", action="store_true", help="write every figure as JSON")
+    bench_kl.add_arguments(parser)
+    bench_growth.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.growth:
+        _refuse("with --growth", {"--kl": args.kl, "--text": args.text})
+        return bench_growth.run(args)
+    _refuse("without --growth", {"--lengths": args.lengths, "--plot": args.plot})
+    if args.kl is not None:
+        return bench_kl.run(args)
+    _refuse("without --kl", {"--text": args.text, "--tokens-file": args.tokens_file})
     _check(args)
     longest = max(args.prompt_tokens + 1, args.decode_prompt + args.new_tokens)
     context = args.context or 0
@@ -58,6 +68,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(_lines(report)))
     return 0
+
+
+def _refuse(mode: str, flags: Json) -> None:
+    given = [flag for flag, value in flags.items() if value is not None]
+    if given:
+        raise ZllmError(f"{given[0]} has no meaning {mode}")
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -70,7 +70,7 @@ def decode(engine: Engine, prompts: list[list[int]], new_tokens: int) -> DecodeR
     streams = [
         engine.stream({"tokens": prompt, "max_tokens": new_tokens, **GREEDY}) for prompt in prompts
     ]
-    before = sum(_count(next(stream)) for stream in streams)
+    before = sum(count_tokens(next(stream)) for stream in streams)
     first, host_first = time.perf_counter(), time.thread_time()
     after = _drain(streams)
     last, host_last = time.perf_counter(), time.thread_time()
@@ -87,9 +87,9 @@ def _drain(streams: list[Iterator[dict[str, Any]]]) -> int:
             if chunk is None:
                 streams.remove(stream)
             else:
-                tokens += _count(chunk)
+                tokens += count_tokens(chunk)
     return tokens
 
 
-def _count(chunk: dict[str, Any]) -> int:
+def count_tokens(chunk: dict[str, Any]) -> int:
     return sum(len(choice["token_ids"]) for choice in chunk["choices"])

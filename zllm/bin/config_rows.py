@@ -54,5 +54,5 @@ def _value(value: Any) -> str:
     if isinstance(value, tuple | list):
         if len(value) > SHOWN_WHOLE or any(map(dataclasses.is_dataclass, value)):
             return f"of {len(value)}"
-        return "/".join(map(str, value))
+        return "/".join(map(_value, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zllm import hub
-from zllm.bin.model_flags import add_engine, open_engine, read_bytes, token_ids
+from zllm.bin.model_flags import add_engine, open_engine, read_token_lists, token_ids
 from zllm.errors import GenerationError, RequestError, ZllmError
 from zllm.weight.checkpoint import open_checkpoint
 
@@ -71,28 +71,10 @@ def run(args: argparse.Namespace) -> int:
 def _batch(args: argparse.Namespace) -> list[list[int]]:
     batch = [token_ids(text, "--tokens") for text in args.tokens or []]
     for path in args.tokens_file or []:
-        batch += _read_tokens(path)
+        batch += read_token_lists(path)
     if not batch:
         raise ZllmError("no tokens: give --tokens 1,2,3 or --tokens-file F")
     return batch
-
-
-def _read_tokens(path: str) -> list[list[int]]:
-    text = read_bytes(path, "--tokens-file").decode("utf-8", "replace").strip()
-    flag = f"--tokens-file {path}"
-    if not text.startswith("["):
-        return [token_ids(text, flag)]
-    try:
-        found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ZllmError(f"{flag} is no JSON list: {error}") from None
-    rows = found if found and all(isinstance(row, list) for row in found) else [found]
-    for row in rows:
-        bad = [id for id in row if type(id) is not int or id < 0]
-        if bad or not row:
-            what = f"{str(bad[0])[:40]!r} is no token id" if bad else "a list is empty"
-            raise ZllmError(f"{flag}: {what}; expected ids as in [1, 2, 3]")
-    return rows
 
 
 def _split(text: str, batch: list[list[int]]) -> list[int]:

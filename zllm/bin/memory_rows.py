@@ -64,7 +64,8 @@ def _table(found: Json) -> list[str]:
     lines = [("", *(_sequences(need["sequences"]) for need in needs))]
     names = {"weights_packed": "weights packed", "weights_f32": "weights f32", "tables": "RoPE"}
     for key, name in names.items():
-        lines.append((name, *(mib(need[key]) for need in needs)))
+        if any(need[key] for need in needs):
+            lines.append((name, *(mib(need[key]) for need in needs)))
     for kind in needs[0]["caches"]:
         name = CACHE_NAMES.get(kind, kind)
         lines.append((name, *(mib(need["caches"][kind]) for need in needs)))

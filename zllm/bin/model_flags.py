@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -83,6 +84,25 @@ def token_ids(text: str, flag: str) -> list[int]:
     if not ids:
         raise ZllmError(f"{flag} is empty: give at least one token id, as in 1,2,3")
     return ids
+
+
+def read_token_lists(path: str) -> list[list[int]]:
+    """The sequences of a --tokens-file: a JSON list, a list of lists, or ids between commas."""
+    text = read_bytes(path, "--tokens-file").decode("utf-8", "replace").strip()
+    flag = f"--tokens-file {path}"
+    if not text.startswith("["):
+        return [token_ids(text, flag)]
+    try:
+        found = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ZllmError(f"{flag} is no JSON list: {error}") from None
+    rows = found if found and all(isinstance(row, list) for row in found) else [found]
+    for row in rows:
+        bad = [id for id in row if type(id) is not int or id < 0]
+        if bad or not row:
+            what = f"{str(bad[0])[:40]!r} is no token id" if bad else "a list is empty"
+            raise ZllmError(f"{flag}: {what}; expected ids as in [1, 2, 3]")
+    return rows
 
 
 def read_bytes(path: str, flag: str) -> bytes:
