@@ -30,13 +30,28 @@ _NAMES = {
 }
 
 
-def write(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, F32]) -> Path:
-    """A float32 GGUF file."""
+def write(
+    path: Path,
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, F32],
+    encoded: Mapping[str, GgufTensor] | None = None,
+) -> Path:
+    """A GGUF file of float32 tensors, and of others as they are."""
     stored: dict[str, GgufTensor] = {
         name: ("f32", array.shape, np.ascontiguousarray(array).tobytes())
         for name, array in tensors.items()
     }
-    return write_gguf(path, metadata, stored)
+    return write_gguf(path, metadata, {**stored, **(encoded or {})})
+
+
+def mxfp4_tensor(blocks: F32, scales: F32) -> GgufTensor:
+    """Blocks [E, N, D/32, 16], neighbours in a byte -> ggml's: halves of a block in a byte."""
+    pairs = blocks.astype(np.uint8)
+    codes = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], 32)
+    halves = codes[..., :16] | codes[..., 16:] << 4
+    data = np.concatenate([scales.astype(np.uint8)[..., None], halves], axis=-1)
+    experts, rows, groups = pairs.shape[:3]
+    return "mxfp4", (experts, rows, 32 * groups), data.tobytes()
 
 
 def renamed(name: str, *, post_norm: str) -> str:

@@ -63,7 +63,7 @@ def test_fused_experts_are_the_same_model(tmp_path: Path) -> None:
     check_truth(path, "qwen3_moe")
 
 
-@pytest.mark.parametrize("folder", ["qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize("folder", ["qwen3_moe", "gpt_oss", "gpt_oss_mxfp4"])
 def test_experts_kept_as_the_file_holds_them(folder: str) -> None:
     check_truth(GOLDEN / folder, folder, resident="packed")
 

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.helpers import moe_gguf
-from tests.helpers.files import write_safetensors
+from tests.helpers.files import GgufTensor, write_safetensors
 from tests.helpers.golden import recorded, tensors
-from tests.helpers.tiny_model import GOLDEN
+from tests.helpers.tiny_model import GOLDEN, altered_copy
 from zllm.embedded import Engine
 from zllm.errors import LoadError
 from zllm.weight.checkpoint import open_checkpoint
@@ -53,10 +53,8 @@ def test_fused_softmax_routed_experts(all_sparse: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
 
 
-@pytest.fixture(scope="module")
-def sinks_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = config_of("gpt_oss")
-    metadata = moe_gguf.metadata(
+def sinks_metadata(config: dict[str, Any]) -> dict[str, Any]:
+    return moe_gguf.metadata(
         "gpt-oss",
         config,
         expert_feed_forward_length=config["intermediate_size"],
@@ -67,8 +65,13 @@ def sinks_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "rope.scaling.original_context_length": 64,
         },
     )
+
+
+@pytest.fixture(scope="module")
+def sinks_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sinks") / "model.gguf"
-    return moe_gguf.write(path, metadata, moe_gguf.alternating_to_apart(tensors("gpt_oss")))
+    arrays = moe_gguf.alternating_to_apart(tensors("gpt_oss"))
+    return moe_gguf.write(path, sinks_metadata(config_of("gpt_oss")), arrays)
 
 
 def test_config_of_experts_stored_apart(sinks_gguf: Path) -> None:
@@ -83,13 +86,31 @@ def test_config_of_experts_stored_apart(sinks_gguf: Path) -> None:
 
 
 def test_logits_of_experts_stored_apart(sinks_gguf: Path, tmp_path: Path) -> None:
-    """The reference clamps at 1.2, which no GGUF file can say: here both clamp at 7."""
-    config = {**config_of("gpt_oss"), "swiglu_limit": 7.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    write_safetensors(tmp_path / "model.safetensors", tensors("gpt_oss"))
-    ids = recorded("gpt_oss")["p1_ids"].astype(int).tolist()
-    wanted = logits_of(tmp_path, ids)
-    found = logits_of(sinks_gguf, ids)
+    check_clamped_at_seven(sinks_gguf, "gpt_oss", tmp_path)
+
+
+def test_logits_of_mxfp4_experts_stored_apart(tmp_path: Path) -> None:
+    arrays = tensors("gpt_oss_mxfp4")
+    plain = {name: a for name, a in arrays.items() if not name.endswith(("_blocks", "_scales"))}
+    encoded: dict[str, GgufTensor] = {}
+    for layer in range(2):
+        prefix, stored = f"model.layers.{layer}.mlp.experts.", f"blk.{layer}.ffn_"
+        both = [arrays[f"{prefix}gate_up_proj_{kind}"] for kind in ("blocks", "scales")]
+        down = [arrays[f"{prefix}down_proj_{kind}"] for kind in ("blocks", "scales")]
+        encoded[f"{stored}gate_exps.weight"] = moe_gguf.mxfp4_tensor(*(a[:, 0::2] for a in both))
+        encoded[f"{stored}up_exps.weight"] = moe_gguf.mxfp4_tensor(*(a[:, 1::2] for a in both))
+        encoded[f"{stored}down_exps.weight"] = moe_gguf.mxfp4_tensor(*down)
+    path = tmp_path / "model.gguf"
+    metadata = sinks_metadata(config_of("gpt_oss_mxfp4"))
+    moe_gguf.write(path, metadata, moe_gguf.alternating_to_apart(plain), encoded)
+    check_clamped_at_seven(path, "gpt_oss_mxfp4", tmp_path)
+
+
+def check_clamped_at_seven(path: Path, folder: str, tmp_path: Path) -> None:
+    """The references clamp at 1.2, which no GGUF file can say: here both clamp at 7."""
+    hf = altered_copy(GOLDEN / folder, tmp_path / "hf", config={"swiglu_limit": 7.0})
+    ids = recorded(folder)["p1_ids"].astype(int).tolist()
+    wanted, found = logits_of(hf, ids), logits_of(path, ids)
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
 
 
