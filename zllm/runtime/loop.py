@@ -203,6 +203,8 @@ class Loop:
                 return None
         table.begin(len(tokens) - table.length)
         sequence.table, sequence.planes = table, planes
+        if planes is not None and table.length:
+            self._hold(sequence)  # the next to begin there may find only this sequence
         return table
 
     def new_planes(self) -> PlaneTable | None:
@@ -215,7 +217,10 @@ class Loop:
             return piece
         while not self.planes.free:
             if not self.prefixes.evict():
-                raise RequestError("too many sequences for the planes of recurrent state")
+                raise RequestError(
+                    f"{self.planes.pages - 1} planes of recurrent state are too few for so many"
+                    " sequences at once; use fewer"
+                )
         return replace(piece, planes=piece.sequence.planes.begin())
 
     def _refuse_or_wait(self, sequence: Sequence) -> None:
