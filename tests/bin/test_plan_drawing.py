@@ -96,6 +96,17 @@ def _spelled(text: str) -> str:
             ),
             "indexer 8 × 16, top 9 in pools of 4, tail",
         ),
+        (
+            Part("compressed", (("heads", 4), ("size", 16), ("window", 8))),
+            "MQA 4 heads of 16, window 8",
+        ),
+        (
+            Part(
+                "compressed",
+                (("chosen", "here"), ("heads", 4), ("size", 16), ("window", 8), ("rate", 4)),
+            ),
+            "MQA 4 heads of 16, window 8, then 1 entry of 4, sparse",
+        ),
         (Part("kda", (("heads", 4), ("head_size", 12))), "KDA 4 heads of 12"),
         (Part("decay", (("lower_bound", -5.0),)), "decay, lower bound -5"),
         # An operator that this file has never heard of.

@@ -135,9 +135,19 @@ def _gqa(facts: Facts) -> str:
 def _mla(facts: Facts) -> str:
     sizes = f"{facts.pop('nope')}+{facts.pop('rotated')}"
     rank, value = facts.pop("rank"), facts.pop("value")
-    text = f"MLA {facts.pop('heads')} heads of {sizes}/{value}, latent {rank}"
+    return f"MLA {facts.pop('heads')} heads of {sizes}/{value}, latent {rank}{_sparse(facts)}"
+
+
+def _compressed(facts: Facts) -> str:
+    window = facts.pop("window")
+    text = f"MQA {facts.pop('heads')} heads of {facts.pop('size')}, window {window}"
+    rate = facts.pop("rate", 0)
+    return text + (f", then 1 entry of {rate}{_sparse(facts)}" if rate else "")
+
+
+def _sparse(facts: Facts) -> str:
     chosen = facts.pop("chosen", None)
-    return text + {"here": ", sparse", "shared": ", sparse by an earlier selection"}.get(chosen, "")
+    return {"here": ", sparse", "shared": ", sparse by an earlier selection"}.get(chosen, "")
 
 
 def _indexer(facts: Facts) -> str:
@@ -179,6 +189,7 @@ def _shared(facts: Facts) -> str:
 _NAMES: dict[str, Callable[[Facts], str]] = {
     "gqa": _gqa,
     "mla": _mla,
+    "compressed": _compressed,
     "indexer": _indexer,
     "kda": _kda,
     "conv": _conv,
