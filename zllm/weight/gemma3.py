@@ -27,8 +27,8 @@ _HF = dense.HF.renamed(
 _GGUF = dense.GGUF.renamed(post_attn_norm="post_attention_norm", post_ffn_norm="post_ffw_norm")
 _NORMS = ("attn_norm", "post_attn_norm", "ffn_norm", "post_ffn_norm")
 
-# Where the text model lies in a checkpoint that has a vision tower as well, newer ones first.
-_PREFIXES = ("model.language_model.", "language_model.model.")
+# Where the text model lies: by itself, and beside a vision tower, newer files first.
+_PREFIXES = ("model.", "model.language_model.", "language_model.model.")
 _VISION = r"(model\.)?(vision_tower|multi_modal_projector)\..*"
 
 
@@ -37,9 +37,10 @@ def from_hf(
 ) -> tuple[Gemma3Config, Tensors]:
     """The spec and canonical weights of a Hugging Face folder. ValueError: what does not fit."""
     spec = gemma3.from_hf(config)
-    scheme = next((_HF.under(p) for p in _PREFIXES if f"{p}norm.weight" in tensors), _HF)
+    usual = _PREFIXES[1 if config.get("text_config") else 0]
+    prefix = next((p for p in _PREFIXES if f"{p}norm.weight" in tensors), usual)
     skip = dense.hf_skip(spec, _VISION)
-    return spec, names.select(tensors, _expected(spec, scheme), skip=skip)
+    return spec, names.select(tensors, _expected(spec, _HF.under(prefix)), skip=skip)
 
 
 def from_gguf(
