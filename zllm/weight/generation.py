@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_ID_KEYS = ("eos_token_id", "bos_token_id")
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -22,8 +24,13 @@ class Generation:
 
 
 def from_hf(config: Mapping[str, Any], generation: Mapping[str, Any] | None) -> Generation:
-    """From config.json and generation_config.json; the latter wins. ValueError names a field."""
-    both = {**config, **{k: v for k, v in (generation or {}).items() if v is not None}}
+    """From config.json and generation_config.json; the latter wins. ValueError names a field.
+
+    Beside a vision tower the ids may stand in `text_config` alone.
+    """
+    text = config.get("text_config")
+    ids = {key: text.get(key) for key in _ID_KEYS} if isinstance(text, Mapping) else {}
+    both = {key: v for says in (ids, config, generation or {}) for key, v in _given(says)}
     return Generation(
         eos=_ids(both, "eos_token_id"),
         bos=next(iter(_ids(both, "bos_token_id")), None),
@@ -33,6 +40,10 @@ def from_hf(config: Mapping[str, Any], generation: Mapping[str, Any] | None) -> 
         min_p=_number(both, "min_p"),
         repetition_penalty=_number(both, "repetition_penalty"),
     )
+
+
+def _given(says: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(key, value) for key, value in says.items() if value is not None]
 
 
 def from_gguf(metadata: Mapping[str, Any]) -> Generation:
