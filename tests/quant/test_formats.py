@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from zllm.quant import formats
 from zllm.quant.formats import FORMATS, decode, row_bytes
 
-BLOCK_FORMATS = ("q4_0", "q4_1", "q8_0", "q6_k")
+BLOCK_FORMATS = tuple(name for name, codec in FORMATS.items() if codec.block_elements > 1)
 PAIRS = (("bytes", "truth"), ("rand_bytes", "rand_truth"))
 
 
@@ -30,6 +30,11 @@ def test_block_format_is_bit_exact(data_dir: Path, format: str, pair: tuple[str,
 
     assert got.shape == truth.shape
     np.testing.assert_array_equal(bits(got), bits(truth))
+
+
+def test_every_type_of_the_golden_data_has_a_codec(data_dir: Path) -> None:
+    stored = {path.stem.removeprefix("gguf_") for path in (data_dir / "quant").glob("gguf_*.npz")}
+    assert stored == set(BLOCK_FORMATS) and len(stored) == 26
 
 
 @pytest.mark.parametrize("format", ["f16", "bf16"])
@@ -80,16 +85,21 @@ def test_no_rows() -> None:
     assert decode("f32", b"", 0).shape == (0, 0)
 
 
+def test_integers_and_doubles_are_numbers() -> None:
+    values = np.array([-3, 0, 7, 1 << 24], np.int64)
+    for format in ("i64", "i32", "f64"):
+        dtype = format.replace("i", "int").replace("f", "float")
+        assert decode(format, values.astype(dtype).tobytes(), 4).tolist() == [[-3, 0, 7, 1 << 24]]
+    assert decode("i8", b"\xff\x02", 2).tolist() == [[-1, 2]]
+    assert decode("u8", b"\xff\x02", 2).tolist() == [[255, 2]]
+    assert decode("u16", b"\xff\x02", 1).tolist() == [[767]]
+    assert decode("bool", b"\x01\x00", 2).tolist() == [[1, 0]]
+
+
 def test_row_bytes() -> None:
-    assert {f: row_bytes(f, 512) for f in FORMATS} == {
-        "f32": 2048,
-        "f16": 1024,
-        "bf16": 1024,
-        "q4_0": 288,
-        "q4_1": 320,
-        "q8_0": 544,
-        "q6_k": 420,
-    }
+    wanted = {"f32": 2048, "bf16": 1024, "f8_e4m3": 512, "i64": 4096, "q4_0": 288, "q6_k": 420}
+    wanted |= {"iq1_s": 100, "mxfp4": 272, "nvfp4": 288, "q1_0": 72, "q2_0": 144, "q8_k": 584}
+    assert {format: row_bytes(format, 512) for format in wanted} == wanted
 
 
 @pytest.mark.parametrize(

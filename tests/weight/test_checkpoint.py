@@ -164,8 +164,8 @@ SPOILT = {
     ),
     "architecture-list": (spoil_config(model_type=[]), "model_type: got \\[\\]"),
     "quantised": (
-        spoil_config(quantization_config={"quant_method": "gptq"}),
-        "quant_method 'gptq' is not supported",
+        spoil_config(quantization_config={"quant_method": "hqq"}),
+        "config.json: quantization_config: quant_method 'hqq' is not supported",
     ),
     "size": (spoil_config(hidden_size=-1), "llama: hidden_size: got -1"),
     "layers": (spoil_config(num_hidden_layers=4), "'model.layers.3.input_layernorm.weight'"),
@@ -217,7 +217,7 @@ def test_what_is_no_model(tmp_path: Path) -> None:
         ({}, "general.architecture: got None, supported architectures: .*llama"),
         ({"general.architecture": "rwkv9"}, "general.architecture: got 'rwkv9'"),
         ({"general.architecture": "llama"}, "llama.embedding_length: missing"),
-        ({"general.architecture": "llama", "split.count": 3}, "merge them first"),
+        ({"general.architecture": "llama", "split.count": 3}, "one of 3 parts of a model"),
     ],
 )
 def test_gguf_refusals(tmp_path: Path, metadata: dict[str, Any], message: str) -> None:
