@@ -15,8 +15,8 @@ from typing import Any
 
 from zllm.model_spec import glm5_next
 from zllm.model_spec.glm5_next import Glm5NextConfig
-from zllm.weight import deepseek_v3, experts, latent, linear_attention, names
-from zllm.weight.experts import ExpertNames, ExpertSizes
+from zllm.weight import experts, grouped_experts, latent, linear_attention, names
+from zllm.weight.experts import ExpertNames
 from zllm.weight.linear_weight import LinearWeight
 from zllm.weight.names import Expected, Tensors
 
@@ -98,14 +98,7 @@ class _Expected:
             yield Expected(f"{here}index.ape", f"{pooling}ape", (spec.pools.size, size))
 
     def _ffn(self, layer: int, here: str, there: str) -> Iterator[Expected]:
-        spec, e, d = self.spec, self.spec.experts, self.spec.width
-        if not spec.sparse[layer]:
-            yield from deepseek_v3.gated(here, there, d, spec.ffn_width)
-            return
-        yield Expected(f"{here}router", f"{there}gate.weight", (e.experts, d))
-        correction = f"{there}gate.e_score_correction_bias"
-        yield Expected(f"{here}router.correction", correction, (e.experts,))
-        yield from experts.expected(here, there, ExpertSizes(e.experts, d, e.width), ExpertNames())
-        if e.shared_width:
-            shared = f"{there}shared_experts."
-            yield from deepseek_v3.gated(f"{here}shared.", shared, d, e.shared_width)
+        spec, d = self.spec, self.spec.width
+        if spec.sparse[layer]:
+            return grouped_experts.expected(here, there, spec.experts, d, ExpertNames())
+        return grouped_experts.gated(here, there, d, spec.ffn_width)

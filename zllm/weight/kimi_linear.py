@@ -15,8 +15,8 @@ from typing import Any
 
 from zllm.model_spec import kimi_linear
 from zllm.model_spec.kimi_linear import KimiLinearConfig
-from zllm.weight import deepseek_v3, experts, latent, linear_attention, names
-from zllm.weight.experts import ExpertNames, ExpertSizes
+from zllm.weight import experts, grouped_experts, latent, linear_attention, names
+from zllm.weight.experts import ExpertNames
 from zllm.weight.linear_weight import LinearWeight
 from zllm.weight.names import Expected, Tensors
 
@@ -59,9 +59,10 @@ def _expected(spec: KimiLinearConfig) -> Iterator[Expected]:
         yield from _attention(spec, i, here, f"{there}self_attn.")
         yield Expected(f"{here}ffn_norm", f"{there}post_attention_layernorm.weight", vector)
         if spec.sparse[i]:
-            yield from _sparse(spec, here, f"{there}block_sparse_moe.")
+            moe = f"{there}block_sparse_moe."
+            yield from grouped_experts.expected(here, moe, spec.experts, spec.width, _EXPERTS)
         else:
-            yield from deepseek_v3.gated(here, f"{there}mlp.", spec.width, spec.ffn_width)
+            yield from grouped_experts.gated(here, f"{there}mlp.", spec.width, spec.ffn_width)
 
 
 def _attention(spec: KimiLinearConfig, layer: int, here: str, there: str) -> Iterator[Expected]:
@@ -69,14 +70,3 @@ def _attention(spec: KimiLinearConfig, layer: int, here: str, there: str) -> Ite
         rate = (1, 1, spec.linear.heads, 1)
         return linear_attention.expected(here, there, spec.width, spec.linear, rate)
     return latent.expected(here, there, spec.latent, heads=spec.heads, width=spec.width, bias=False)
-
-
-def _sparse(spec: KimiLinearConfig, here: str, there: str) -> Iterator[Expected]:
-    e, d = spec.experts, spec.width
-    yield Expected(f"{here}router", f"{there}gate.weight", (e.experts, d))
-    correction = f"{there}gate.e_score_correction_bias"
-    yield Expected(f"{here}router.correction", correction, (e.experts,))
-    yield from experts.expected(here, there, ExpertSizes(e.experts, d, e.width), _EXPERTS)
-    if e.shared_width:
-        shared = f"{there}shared_experts."
-        yield from deepseek_v3.gated(f"{here}shared.", shared, d, e.shared_width)
