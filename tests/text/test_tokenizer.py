@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 
 from tests.text import text_data
-from zllm.text import pre_tokenizer
+from zllm.text import pre_split_rules
 from zllm.text.errors import TokenizerError
 from zllm.text.tokenizer import Tokenizer
 
@@ -19,10 +19,10 @@ GOLDEN = text_data.load_json("tokenizer_smollm2.json")["items"]
 PRE_TOKENIZERS = {
     "gpt2": text_data.BYTE_LEVEL,
     "smollm": text_data.DIGITS_THEN_BYTE_LEVEL,
-    "llama3": text_data.split_then_byte_level(pre_tokenizer.LLAMA3),
-    "qwen2": text_data.split_then_byte_level(pre_tokenizer.QWEN2),
+    "llama3": text_data.split_then_byte_level(pre_split_rules.LLAMA3),
+    "qwen2": text_data.split_then_byte_level(pre_split_rules.QWEN2),
     "removed-inverted": text_data.split_then_byte_level(
-        pre_tokenizer.LLAMA3, behavior="Removed", invert=True
+        pre_split_rules.LLAMA3, behavior="Removed", invert=True
     ),
     "digit-runs": {
         "type": "Sequence",

@@ -6,11 +6,12 @@ Source: Hugging Face tokenizers' AddedVocabulary; llama.cpp's control and user-d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from zllm.text.errors import TokenizerError
-from zllm.text.pattern import WHITE_SPACE_CHARACTERS, compile_pattern
+from zllm.text.pattern import WHITE_SPACE_CHARACTERS, characters, compile_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,26 @@ class AddedToken:
 
 
 class AddedTokenMatcher:
-    """Finds added tokens: leftmost first, the longest among those that start together."""
+    """Finds added tokens: leftmost first, the longest among those that start together.
 
-    def __init__(self, tokens: Iterable[AddedToken]) -> None:
-        self._tokens = {token.content: token for token in tokens if token.content}
-        self._pattern = _alternatives(self._tokens) if self._tokens else None
+    A token is looked for by its content as `spelled` rewrites it.
+    """
 
-    def split(self, text: str) -> Iterator[tuple[str, int | None]]:
-        """Yield (plain text, None) and (matched text, token id) in order; they join to `text`."""
+    def __init__(
+        self, tokens: Iterable[AddedToken], spelled: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._tokens = {spelled(token.content): token for token in tokens if token.content}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str] | None:
+        contents = [content for content in self._tokens if content]
+        return _alternatives(contents) if contents else None
+
+    def split(self, text: str, *, special: bool) -> Iterator[tuple[str, int | None]]:
+        """Yield (plain text, None) and (matched text, token id) in order; they join to `text`.
+
+        Without `special` the text of a control token is plain text, and so is what lies inside it.
+        """
         if self._pattern is None:
             yield text, None
             return
@@ -42,6 +55,8 @@ class AddedTokenMatcher:
         for match in self._pattern.finditer(text):
             token = self._tokens[match.group()]
             start, end = match.span()
+            if token.control and not special:
+                continue
             if token.single_word and not _stands_alone(text, start, end):
                 continue
             if token.left_strip:
@@ -59,12 +74,22 @@ class AddedTokenMatcher:
             yield text[done:], None
 
 
+# What \w means to Rust's regex: letters, marks, digits, and besides alphabetic numbers and symbols,
+# connecting punctuation and joiners. Source: Unicode Technical Standard 18, annex C.
+_WORD_EXTRAS = characters(
+    "5F 200C-200D 203F-2040 2054 2160-2182 2185-2188 24B6-24E9 3007 3021-3029 3038-303A "
+    "A6E6-A6EF FE33-FE34 FE4D-FE4F FF3F 10140-10174 10341 1034A 103D1-103D5 12400-1246E "
+    "16EE-16F0 1F130-1F149 1F150-1F169 1F170-1F189"
+)
+_WORD = rf"[\p{{L}}\p{{M}}\p{{Nd}}{_WORD_EXTRAS}]"
+
+
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    word = compile_pattern(r"[\p{L}\p{M}\p{Nd}_]")
+    word = compile_pattern(_WORD)
     return not (start > 0 and word.match(text, start - 1)) and not word.match(text, end)
 
 
-def _alternatives(contents: Mapping[str, object]) -> re.Pattern[str]:
+def _alternatives(contents: Iterable[str]) -> re.Pattern[str]:
     """One pattern that shares prefixes, so its time per character does not grow with the tokens."""
     try:
         return re.compile(_prefix_tree(sorted(contents)))

@@ -5,15 +5,10 @@ Source: the GPT-2 release's encoder; for unknown bytes and ignore_merges Hugging
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence, Set
 
 from zllm.text.errors import TokenizerError
-
-# Longer pieces are rarely seen twice, and scanning them for each merge would be quadratic.
-_SHORT_PIECE = 40
-_CACHED_PIECES = 1 << 16
+from zllm.text.merging import merge
 
 
 def _byte_alphabet() -> list[str]:
@@ -43,7 +38,8 @@ def spelled_bytes(token: str) -> bytes:
 class BytePair:
     """Vocabulary and merges. `merges` are "left right" in order of priority.
 
-    Bytes without a token become `unknown_id`, or vanish where that is None.
+    Bytes without a token become `unknown_id`, or vanish where that is None. The tokens in
+    `unreachable` never come from text: control tokens whose text is also a word.
     """
 
     def __init__(
@@ -51,17 +47,23 @@ class BytePair:
         vocabulary: Mapping[str, int],
         merges: Sequence[str],
         *,
+        unreachable: Set[str] = frozenset(),
         whole_pieces_first: bool = False,
         unknown_id: int | None = None,
         fuse_unknown: bool = False,
     ) -> None:
-        for merge in merges:
-            if merge.replace(" ", "", 1) not in vocabulary or " " not in merge:
+        for pair in merges:
+            if pair.replace(" ", "", 1) not in vocabulary or " " not in pair:
                 raise TokenizerError(
-                    f"merge {merge!r} is not two tokens whose join is in the vocabulary"
+                    f"merge {pair!r} is not two tokens whose join is in the vocabulary"
                 )
         self._ids = vocabulary
-        self._ranks = dict(zip(merges, range(len(merges)), strict=True))
+        self._ranks = {
+            pair: rank
+            for rank, pair in enumerate(merges)
+            if not unreachable or pair.replace(" ", "", 1) not in unreachable
+        }
+        self._unreachable = unreachable
         self._whole_pieces_first = whole_pieces_first
         self._unknown_id = unknown_id
         self._fuse_unknown = fuse_unknown
@@ -69,32 +71,16 @@ class BytePair:
             byte: character if character in vocabulary else ("" if unknown_id is None else _UNKNOWN)
             for byte, character in enumerate(ALPHABET)
         }
-        self._cache: dict[str, list[int]] = {}
 
     def encode_piece(self, piece: str) -> list[int]:
-        """Token ids of one piece. O(n log n) in its length. The caller must not change the list."""
-        ids = self._cache.get(piece)
-        if ids is not None:
-            return ids
-        ids = self._encode(piece)
-        if len(piece) <= _SHORT_PIECE:
-            if len(self._cache) >= _CACHED_PIECES:
-                self._cache.clear()
-            self._cache[piece] = ids
-        return ids
-
-    def _encode(self, piece: str) -> list[int]:
+        """Token ids of one piece. O(n log n) in its length."""
         raw = piece.encode("utf-8").decode("latin-1")
         spelled = raw.translate(self._spelling)
-        whole = self._ids.get(spelled) if self._whole_pieces_first else None
-        if whole is not None and len(spelled) == len(raw):
-            return [whole]
-        symbols = list(spelled)
-        if len(symbols) <= _SHORT_PIECE:
-            _merge_short(symbols, self._ranks)
-        else:
-            symbols = _merge_long(symbols, self._ranks)
-        return self._lookup(symbols)
+        if self._whole_pieces_first and len(spelled) == len(raw):
+            whole = self._ids.get(spelled)
+            if whole is not None and spelled not in self._unreachable:
+                return [whole]
+        return self._lookup(merge(list(spelled), self._ranks, " "))
 
     def _lookup(self, symbols: list[str]) -> list[int]:
         if self._unknown_id is None:
@@ -108,54 +94,3 @@ class BytePair:
                 ids.append(self._unknown_id)
             previous = symbol
         return ids
-
-
-def _merge_short(symbols: list[str], ranks: Mapping[str, int]) -> None:
-    """Merge in place, best rank first, leftmost among equals."""
-    no_rank = len(ranks)
-    pairs = [ranks.get(f"{left} {right}", no_rank) for left, right in pairwise(symbols)]
-    while pairs:
-        best = min(pairs)
-        if best == no_rank:
-            return
-        at = pairs.index(best)
-        symbols[at] += symbols.pop(at + 1)
-        pairs.pop(at)
-        if at > 0:
-            pairs[at - 1] = ranks.get(f"{symbols[at - 1]} {symbols[at]}", no_rank)
-        if at < len(pairs):
-            pairs[at] = ranks.get(f"{symbols[at]} {symbols[at + 1]}", no_rank)
-
-
-def _merge_long(symbols: list[str], ranks: Mapping[str, int]) -> list[str]:
-    """The same merges through a heap of (rank, position) and a linked list of live symbols."""
-    count = len(symbols)
-    after = list(range(1, count + 1))
-    before = list(range(-1, count - 1))
-    heap = []
-    for at in range(count - 1):
-        rank = ranks.get(f"{symbols[at]} {symbols[at + 1]}")
-        if rank is not None:
-            heap.append(rank * count + at)
-    heapq.heapify(heap)
-    while heap:
-        rank, at = divmod(heapq.heappop(heap), count)
-        right = after[at]
-        # A pair that an earlier merge changed is skipped; its new form has its own heap entry.
-        if not symbols[at] or right == count:
-            continue
-        if ranks.get(f"{symbols[at]} {symbols[right]}") != rank:
-            continue
-        symbols[at] += symbols[right]
-        symbols[right] = ""
-        following = after[at] = after[right]
-        if following < count:
-            before[following] = at
-            new = ranks.get(f"{symbols[at]} {symbols[following]}")
-            if new is not None:
-                heapq.heappush(heap, new * count + at)
-        if before[at] >= 0:
-            new = ranks.get(f"{symbols[before[at]]} {symbols[at]}")
-            if new is not None:
-                heapq.heappush(heap, new * count + before[at])
-    return [symbol for symbol in symbols if symbol]

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
+from zllm.text import decoding, hf_pre_tokenizer, normalizer
 from zllm.text.added_tokens import AddedToken
-from zllm.text.byte_pair import BytePair
 from zllm.text.errors import TokenizerError
-from zllm.text.pre_tokenizer import from_hf_component
+from zllm.text.hf_encoders import encoder_of, vocabulary_of
+from zllm.text.piece_cache import PieceCache
+from zllm.text.template_names import named_templates
 from zllm.text.tokenizer_parts import TokenizerParts
-
-_UNSUPPORTED_MODEL_SETTINGS = (
-    "dropout",
-    "continuing_subword_prefix",
-    "end_of_word_suffix",
-    "byte_fallback",
-)
 
 
 def parts_from_hf(
     tokenizer_json: Mapping[str, Any], tokenizer_config: Mapping[str, Any]
 ) -> TokenizerParts:
     """Raises TokenizerError naming the component that is missing, damaged or not supported."""
-    model = _model(tokenizer_json)
-    vocabulary: dict[str, int] = model["vocab"]
-    pre_tokenizer = from_hf_component(tokenizer_json.get("pre_tokenizer"))
+    model = tokenizer_json.get("model")
+    if not isinstance(model, Mapping):
+        raise TokenizerError("tokenizer.json: `model` is missing")
+    vocabulary = vocabulary_of(model)
+    pre_tokenizer, byte_level = hf_pre_tokenizer.from_hf_component(
+        tokenizer_json.get("pre_tokenizer")
+    )
     added = tuple(_added_token(entry) for entry in tokenizer_json.get("added_tokens") or ())
     ids = {**vocabulary, **{token.content: token.id for token in added}}
+    encoder = encoder_of(
+        model,
+        vocabulary,
+        byte_level=byte_level,
+        unreachable=frozenset(token.content for token in added if token.control),
+    )
     eos_id = _named_token(tokenizer_config, "eos_token", ids)
     bos_id = _named_token(tokenizer_config, "bos_token", ids)
     starts_with = _prefix_token(tokenizer_json.get("post_processor"), ids)
@@ -35,41 +40,14 @@ def parts_from_hf(
     return TokenizerParts(
         tokens=_tokens_by_id(ids),
         added=added,
+        encoder=PieceCache(encoder),
+        decoding=decoding.from_hf_component(tokenizer_json.get("decoder"), byte_level=byte_level),
         pre_tokenizer=pre_tokenizer,
-        encoder=_byte_pair(model, vocabulary),
-        normalizer=_normalizer(tokenizer_json.get("normalizer")),
+        normalizer=normalizer.from_hf_component(tokenizer_json.get("normalizer")),
         bos_id=starts_with if bos_id is None else bos_id,
         eos_ids=frozenset() if eos_id is None else frozenset((eos_id,)),
         add_bos=starts_with is not None if add_bos is None else bool(add_bos),
-        chat_template=_chat_template(tokenizer_config.get("chat_template")),
-    )
-
-
-def _model(tokenizer_json: Mapping[str, Any]) -> Mapping[str, Any]:
-    model = tokenizer_json.get("model")
-    if not isinstance(model, Mapping) or not isinstance(model.get("vocab"), Mapping):
-        raise TokenizerError("tokenizer.json: `model` with a `vocab` table is missing")
-    if model.get("type", "BPE") != "BPE":
-        raise TokenizerError(f"tokenizer.json: model {model.get('type')!r}; supported: BPE")
-    for name in _UNSUPPORTED_MODEL_SETTINGS:
-        if model.get(name):
-            raise TokenizerError(f"tokenizer.json: model setting {name} is not supported")
-    return model
-
-
-def _byte_pair(model: Mapping[str, Any], vocabulary: Mapping[str, int]) -> BytePair:
-    merges = model.get("merges") or []
-    # Files written before tokenizers 0.20 spell a merge "left right", later ones as a pair.
-    spelled = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
-    unknown = model.get("unk_token")
-    if unknown is not None and unknown not in vocabulary:
-        raise TokenizerError(f"tokenizer.json: unk_token {unknown!r} is not in the vocabulary")
-    return BytePair(
-        vocabulary,
-        spelled,
-        whole_pieces_first=bool(model.get("ignore_merges")),
-        unknown_id=None if unknown is None else vocabulary[unknown],
-        fuse_unknown=bool(model.get("fuse_unk")),
+        chat_templates=named_templates(tokenizer_config.get("chat_template")),
     )
 
 
@@ -94,19 +72,6 @@ def _tokens_by_id(ids: Mapping[str, int]) -> Sequence[str | None]:
     for token, id in ids.items():
         tokens[id] = token
     return tokens
-
-
-def _normalizer(component: Mapping[str, Any] | None) -> Literal["NFC"] | None:
-    if component is None:
-        return None
-    if component.get("type") == "Sequence":
-        kinds = [_normalizer(part) for part in component.get("normalizers", ())]
-        return "NFC" if "NFC" in kinds else None
-    if component.get("type") != "NFC":
-        raise TokenizerError(
-            f"tokenizer.json: normalizer {component.get('type')!r} is not supported; supported: NFC"
-        )
-    return "NFC"
 
 
 def _prefix_token(component: Mapping[str, Any] | None, ids: Mapping[str, int]) -> int | None:
@@ -140,11 +105,3 @@ def _named_token(config: Mapping[str, Any], name: str, ids: Mapping[str, int]) -
     if text not in ids:
         raise TokenizerError(f"tokenizer_config.json: {name} {text!r} is not in the vocabulary")
     return ids[text]
-
-
-def _chat_template(value: Any) -> str | None:
-    """The template, or of several the one named default."""
-    if value is None or isinstance(value, str):
-        return value
-    named = {entry["name"]: entry["template"] for entry in value}
-    return named.get("default")

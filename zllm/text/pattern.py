@@ -3,7 +3,7 @@ r"""Translate the regular expressions of tokenizer files to Python's `re`.
 Tokenizer files write for Oniguruma. `re` knows no `\p{...}`, and its own `\s` and `\d` follow other
 rules, so every class becomes explicit code-point ranges of one fixed Unicode version. What has no
 exact translation is refused by name.
-Source: Oniguruma's doc/RE; the patterns of GPT-2, Llama 3, Qwen2 and o200k.
+Source: Oniguruma's doc/RE; the patterns of pre_split_rules.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cache
 
 from zllm.text.errors import TokenizerError
 from zllm.text.unicode_ranges import RANGES
+from zllm.text.unicode_scripts import SCRIPTS
 
 # Unicode White_Space, which Oniguruma's \s means. Python's \s adds U+001C to U+001F.
 WHITE_SPACE = "9-D 20 85 A0 1680 2000-200A 2028-2029 202F 205F 3000"
@@ -22,20 +23,30 @@ WHITE_SPACE_CHARACTERS = frozenset(
     for code in range(int(span.split("-")[0], 16), int(span.split("-")[-1], 16) + 1)
 )
 
+# Patterns that take quadratic time on long runs, and how to find the same matches in linear time:
+# where a run of white space does not reach the end of a line, neither does its remainder.
+_LINEAR = {r"\s+$": r"(?<![{white_space}])[{white_space}]+(?=\n|\Z)"}
+
 _LETTER_ESCAPES = frozenset("rntfv")
 _GROUP_HEAD = re.compile(r"\((?:\?:|\?i:|\?=|\?!|\?<=|\?<!|\?>)")
 _PROPERTY = re.compile(r"\\([pP])\{(\^?)(\w+)\}")
 _REPEAT = re.compile(r"\{\d*(?:,\d*)?\}")
 
 
+def characters(spans: str) -> str:
+    """Inside of brackets for hexadecimal code points and inclusive ranges, letters not escaped."""
+    return "".join(
+        "-".join(chr(int(code, 16)) for code in span.split("-")) for span in spans.split()
+    )
+
+
 @cache
 def class_body(name: str) -> str:
-    """Code points of a general category, or of `s` for white space, as the inside of `[...]`."""
-    spans = WHITE_SPACE if name == "s" else RANGES.get(name)
+    """Code points of a general category or script, or of `s` for white space, for `[...]`."""
+    spans = WHITE_SPACE if name == "s" else RANGES.get(name) or SCRIPTS.get(name)
     if spans is None:
-        raise TokenizerError(
-            rf"pre-tokenizer pattern uses \p{{{name}}}; supported: {', '.join(sorted(RANGES))}"
-        )
+        known = ", ".join((*sorted(RANGES), *SCRIPTS))
+        raise TokenizerError(rf"pre-tokenizer pattern uses \p{{{name}}}; supported: {known}")
     return "".join(
         "-".join(rf"\U{int(code, 16):08x}" for code in span.split("-")) for span in spans.split()
     )
@@ -55,6 +66,8 @@ def compile_pattern(source: str) -> re.Pattern[str]:
 
 def translate(source: str) -> str:
     """Rewrite an Oniguruma pattern for `re`."""
+    if source in _LINEAR:
+        return _LINEAR[source].format(white_space=class_body("s"))
     out: list[str] = []
     position = 0
     while position < len(source):
@@ -105,6 +118,20 @@ def _escape(source: str, position: int) -> tuple[str | None, bool, int]:
 
 
 def _bracket(source: str, position: int) -> tuple[str, int]:
+    """Brackets; `[a&&[^b]]` becomes a look-ahead that rules out b, then [a]."""
+    body, position = _bracket_body(source, position)
+    if not source.startswith("&&", position):
+        return body, position + 1
+    if not source.startswith("&&[^", position):
+        raise _unsupported(source, position, "a set operation other than &&[^...]")
+    without, position = _bracket_body(source, position + 2)
+    if not source.startswith("]]", position):
+        raise _unsupported(source, position, "a set operation other than &&[^...]")
+    return f"(?:(?![{without[2:]}){body})", position + 2
+
+
+def _bracket_body(source: str, position: int) -> tuple[str, int]:
+    """Brackets up to where `]` or `&&` stands: (translated with a closing bracket, position)."""
     start = position
     position += 1
     out = ["["]
@@ -112,8 +139,10 @@ def _bracket(source: str, position: int) -> tuple[str, int]:
         out.append("^")
         position += 1
     while position < len(source) and source[position] != "]":
-        if source[position] == "[" or source.startswith("&&", position):
-            raise _unsupported(source, position, "a set operation in brackets")
+        if source.startswith("&&", position):
+            break
+        if source[position] == "[":
+            raise _unsupported(source, position, "brackets in brackets")
         if source[position] != "\\":
             out.append(source[position])
             position += 1
@@ -124,7 +153,7 @@ def _bracket(source: str, position: int) -> tuple[str, int]:
         out.append(source[position - 2 : position] if body is None else body)
     if position >= len(source) or out[-1] in ("[", "^"):
         raise _unsupported(source, start, "brackets without an end or without content")
-    return "".join(out) + "]", position + 1
+    return "".join(out) + "]", position
 
 
 def _unsupported(source: str, position: int, what: str) -> TokenizerError:

@@ -1,148 +1,168 @@
-"""Pre-splits: cut text into the pieces that byte-pair merges never cross.
+"""Pre-splits: cut text into the pieces that an encoder sees one by one.
 
 A pre-split is a chain of stages. Each stage cuts every piece of the stage before it, and sees
 nothing beyond that piece.
-Sources: the `pre_tokenizer` of tokenizer.json; `tokenizer.ggml.pre` as llama.cpp reads it.
+Source: Hugging Face tokenizers' pre_tokenizers and SplitDelimiterBehavior.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Protocol
 
-from zllm.text.errors import TokenizerError
-from zllm.text.pattern import compile_pattern
 
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-DIGIT = r"\p{N}"
+class Stage(Protocol):
+    """One cut. Pieces may be empty; the first always begins where its text begins."""
 
-# The values of tokenizer.ggml.pre that llama.cpp treats alike.
-GGUF_STAGES: dict[str, tuple[str, ...]] = {
-    "gpt-2": (GPT2,),
-    "smollm": (DIGIT, GPT2),
-    "llama-bpe": (LLAMA3,),
-    "llama3": (LLAMA3,),
-    "llama-v3": (LLAMA3,),
-    "qwen2": (QWEN2,),
-    "deepseek-r1-qwen": (QWEN2,),
-}
+    def cut(self, text: str, at_start: bool) -> list[str]:
+        """Pieces of `text`, which begins the whole text if `at_start`."""
+        ...
+
+
+class Behavior(Enum):
+    """What becomes of a match; the values are those of tokenizer.json."""
+
+    ISOLATED = "Isolated"
+    REMOVED = "Removed"
+    MERGED_WITH_PREVIOUS = "MergedWithPrevious"
+    MERGED_WITH_NEXT = "MergedWithNext"
+    CONTIGUOUS = "Contiguous"
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One cut: matches are pieces, and so are the gaps between them unless `drop_gaps`."""
+class Split:
+    """Cuts at the matches of a pattern, or at what lies between them if `invert`."""
 
     pattern: re.Pattern[str]
-    drop_gaps: bool = False
+    behavior: Behavior = Behavior.ISOLATED
+    invert: bool = False
 
-    def cut(self, text: str) -> list[str]:
-        """Cut `text`. The pieces join to `text` unless gaps are dropped."""
-        pieces = self.pattern.findall(text)
-        if self.drop_gaps or sum(map(len, pieces)) == len(text):
-            return pieces
-        return self._cut_with_gaps(text)
+    def cut(self, text: str, at_start: bool) -> list[str]:
+        if self.behavior is Behavior.ISOLATED:
+            pieces = self.pattern.findall(text)
+            if sum(map(len, pieces)) == len(text):
+                return pieces
+        return _BEHAVIORS[self.behavior](list(self._segments(text)))
 
-    def _cut_with_gaps(self, text: str) -> list[str]:
-        pieces: list[str] = []
+    def _segments(self, text: str) -> Iterator[tuple[str, bool]]:
+        """Yield (segment, is it a match?); they join to `text`."""
         end = 0
         for match in self.pattern.finditer(text):
             if match.start() > end:
-                pieces.append(text[end : match.start()])
-            pieces.append(match.group())
+                yield text[end : match.start()], self.invert
+            if match.end() > match.start():
+                yield match.group(), not self.invert
             end = match.end()
-        pieces.append(text[end:])
-        return pieces
+        if end < len(text):
+            yield text[end:], self.invert
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Writes `space` for every space, and puts one before a text that does not begin with it.
+
+    `only_first`: only before the piece that begins the whole text.
+    """
+
+    space: str
+    only_first: bool = False
+
+    def cut(self, text: str, at_start: bool) -> list[str]:
+        text = text.replace(" ", self.space)
+        wanted = text != "" and (at_start or not self.only_first)
+        return [self.space + text if wanted and not text.startswith(self.space) else text]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Writes `new` for every `old`."""
+
+    old: str
+    new: str
+
+    def cut(self, text: str, at_start: bool) -> list[str]:
+        return [text.replace(self.old, self.new)]
 
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """A chain of stages."""
+    """A chain of stages. Without any, the text is one piece."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage, ...] = ()
 
-    def cut(self, text: str) -> Iterable[str]:
-        """Cut `text` into pieces; some may be empty."""
+    def cut(self, text: str, at_start: bool = True) -> Iterable[str]:
+        """Cut `text`, which begins the whole text if `at_start`; some pieces may be empty."""
         pieces = [text]
         for stage in self.stages:
             if len(pieces) == 1:
-                pieces = stage.cut(pieces[0])
+                pieces = stage.cut(pieces[0], at_start)
             else:
-                pieces = [part for piece in pieces for part in stage.cut(piece)]
+                pieces = [
+                    part
+                    for index, piece in enumerate(pieces)
+                    for part in stage.cut(piece, at_start and index == 0)
+                ]
         return pieces
 
 
-def from_gguf_name(name: str) -> PreTokenizer:
-    """The pre-split that llama.cpp applies for `tokenizer.ggml.pre`."""
-    patterns = GGUF_STAGES.get(name)
-    if patterns is None:
-        raise TokenizerError(
-            f"tokenizer.ggml.pre is {name!r}; supported: {', '.join(sorted(GGUF_STAGES))}"
-        )
-    return PreTokenizer(tuple(Stage(compile_pattern(pattern)) for pattern in patterns))
+UNCUT = PreTokenizer()
+
+Segments = list[tuple[str, bool]]
 
 
-def from_hf_component(component: Mapping[str, Any] | None) -> PreTokenizer:
-    """The pre-split of tokenizer.json's `pre_tokenizer`; it must use the byte-level alphabet."""
-    parts = _flatten(component)
-    if not any(part.get("type") == "ByteLevel" for part in parts):
-        raise TokenizerError(
-            "pre_tokenizer has no ByteLevel part; only byte-level BPE is supported"
-        )
-    stages: list[Stage] = []
-    for part in parts:
-        stages.extend(_stages(part))
-    return PreTokenizer(tuple(stages))
+def _isolated(segments: Segments) -> list[str]:
+    return [text for text, _ in segments]
 
 
-def _flatten(component: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    if component is None:
-        return []
-    if component.get("type") == "Sequence":
-        return [part for inner in component["pretokenizers"] for part in _flatten(inner)]
-    return [component]
+def _removed(segments: Segments) -> list[str]:
+    # The first piece begins where the text begins, if only with nothing.
+    first = [""] if segments and segments[0][1] else []
+    return first + [text for text, matched in segments if not matched]
 
 
-def _stages(part: Mapping[str, Any]) -> list[Stage]:
-    kind = part.get("type")
-    if kind == "ByteLevel":
-        if part.get("add_prefix_space"):
-            raise TokenizerError("pre_tokenizer ByteLevel: add_prefix_space is not supported")
-        return [Stage(compile_pattern(GPT2))] if part.get("use_regex", True) else []
-    if kind == "Digits":
-        return [Stage(compile_pattern(DIGIT if part.get("individual_digits") else DIGIT + "+"))]
-    if kind == "Split":
-        return [_split_stage(part)]
-    raise TokenizerError(
-        f"pre_tokenizer {kind!r} is not supported; supported: ByteLevel, Digits, Split"
-    )
+def _merged_with_previous(segments: Segments) -> list[str]:
+    pieces: list[str] = []
+    after_match = False
+    for text, matched in segments:
+        if matched and not after_match and pieces:
+            pieces[-1] += text
+        else:
+            pieces.append(text)
+        after_match = matched
+    return pieces
 
 
-def _split_stage(part: Mapping[str, Any]) -> Stage:
-    pattern = part.get("pattern", {})
-    if "Regex" in pattern:
-        compiled = compile_pattern(pattern["Regex"])
-    elif "String" in pattern:
-        compiled = re.compile(re.escape(pattern["String"]))
-    else:
-        raise TokenizerError(
-            f"pre_tokenizer Split: pattern {pattern!r} is neither Regex nor String"
-        )
-    behavior, inverted = part.get("behavior"), bool(part.get("invert"))
-    if behavior == "Isolated":
-        return Stage(compiled)
-    if behavior == "Removed" and inverted:
-        return Stage(compiled, drop_gaps=True)
-    raise TokenizerError(
-        f"pre_tokenizer Split: behavior {behavior!r} with invert={inverted} is not supported; "
-        "supported: Isolated, or Removed with invert"
-    )
+def _merged_with_next(segments: Segments) -> list[str]:
+    pieces: list[str] = []
+    before_match = False
+    for text, matched in reversed(segments):
+        if matched and not before_match and pieces:
+            pieces[-1] = text + pieces[-1]
+        else:
+            pieces.append(text)
+        before_match = matched
+    return pieces[::-1]
+
+
+def _contiguous(segments: Segments) -> list[str]:
+    pieces: list[str] = []
+    before: bool | None = None
+    for text, matched in segments:
+        if matched is before:
+            pieces[-1] += text
+        else:
+            pieces.append(text)
+        before = matched
+    return pieces
+
+
+_BEHAVIORS = {
+    Behavior.ISOLATED: _isolated,
+    Behavior.REMOVED: _removed,
+    Behavior.MERGED_WITH_PREVIOUS: _merged_with_previous,
+    Behavior.MERGED_WITH_NEXT: _merged_with_next,
+    Behavior.CONTIGUOUS: _contiguous,
+}

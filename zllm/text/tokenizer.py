@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from zllm.text.added_tokens import AddedTokenMatcher
-from zllm.text.byte_pair import spelled_bytes
 from zllm.text.errors import TokenizerError
 from zllm.text.gguf_tokenizer import parts_from_gguf
 from zllm.text.hf_tokenizer import parts_from_hf
-from zllm.text.normalizer import nfc
 from zllm.text.tokenizer_parts import TokenizerParts
 
 
@@ -25,7 +23,8 @@ class Tokenizer:
         self.bos_id = parts.bos_id
         self.eos_ids = parts.eos_ids
         self.add_bos = parts.add_bos
-        self.chat_template = parts.chat_template
+        self.chat_templates = parts.chat_templates
+        self.decoding = parts.decoding
         self.special_ids = frozenset(token.id for token in parts.added if token.control)
         self._tokens = parts.tokens
         self._added = {token.id: token for token in parts.added}
@@ -34,17 +33,12 @@ class Tokenizer:
         self._normalizer = parts.normalizer
         self._token_bytes: dict[int, bytes] = {}
         self._control_matcher = AddedTokenMatcher(token for token in parts.added if token.control)
-        self._matchers = {
-            special: tuple(
-                AddedTokenMatcher(
-                    token
-                    for token in parts.added
-                    if token.normalized == normalized and (special or not token.control)
-                )
-                for normalized in (False, True)
-            )
-            for special in (False, True)
-        }
+        self._raw_matcher = AddedTokenMatcher(
+            token for token in parts.added if not token.normalized
+        )
+        self._normalized_matcher = AddedTokenMatcher(
+            (token for token in parts.added if token.normalized), spelled=parts.normalizer
+        )
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
@@ -71,32 +65,43 @@ class Tokenizer:
         return len(self._tokens)
 
     @property
+    def chat_template(self) -> str | None:
+        """The template that serves where no other is asked for."""
+        return self.chat_templates.get("default")
+
+    @property
     def special_tokens(self) -> dict[str, int]:
         """Text of every control token, with its id."""
         return {self._added[id].content: id for id in sorted(self.special_ids)}
 
-    def encode(self, text: str | bytes, *, special: bool) -> list[int]:
+    def encode(self, text: str | bytes, *, special: bool, at_start: bool = True) -> list[int]:
         """Token ids of `text`; with `special`, the text of a control token becomes that token.
 
         Added tokens that are not control tokens are found in both cases. Each byte that is not
-        valid UTF-8 counts as U+FFFD, as in llama.cpp.
+        valid UTF-8 counts as U+FFFD, as in llama.cpp. `at_start`: nothing stands before `text`;
+        some tokenizers put a space before the first word only.
         """
-        raw, normalized = self._matchers[special]
         ids: list[int] = []
-        for part, token in raw.split(valid_text(text)):
+        for part, token in self._raw_matcher.split(valid_text(text), special=special):
             if token is not None:
                 ids.append(token)
-                continue
-            for plain, inner in normalized.split(self._normalize(part)):
-                if inner is None:
-                    self._encode_plain(plain, ids)
-                else:
-                    ids.append(inner)
+            else:
+                self._encode_part(part, ids, special, at_start)
+            at_start = False
         return ids
+
+    def _encode_part(self, part: str, ids: list[int], special: bool, at_start: bool) -> None:
+        """Append the ids of a part without added tokens that are found in raw text."""
+        for plain, token in self._normalized_matcher.split(self._normalizer(part), special=special):
+            if token is not None:
+                ids.append(token)
+            else:
+                self._encode_plain(plain, ids, at_start)
+            at_start = False
 
     def split_control_tokens(self, text: str) -> Iterator[tuple[str, int | None]]:
         """Yield (plain text, None) and (matched text, id) in order; they join to `text`."""
-        return self._control_matcher.split(text)
+        return self._control_matcher.split(text, special=True)
 
     def encode_prompt(self, text: str | bytes) -> list[int]:
         """Ids of a raw completion prompt: finds control tokens, puts BOS first if wanted, once."""
@@ -108,8 +113,15 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
         """Text of `ids`; control tokens are "" unless `show_special`, broken UTF-8 is U+FFFD."""
         hidden = frozenset() if show_special else self.special_ids
-        data = b"".join(self.token_bytes(id) for id in ids if id not in hidden)
-        return data.decode("utf-8", errors="replace")
+        chunks: list[bytes] = []
+        started = False
+        for id in ids:
+            if id not in hidden:
+                data = self.token_bytes(id)
+                if not started:
+                    data, started = self.decoding.trim_start(data)
+                chunks.append(data)
+        return b"".join(chunks).decode("utf-8", errors="replace")
 
     def token_bytes(self, id: int) -> bytes:
         """Bytes of one token; b"" for an id without a token. IndexError outside the vocabulary."""
@@ -118,17 +130,14 @@ class Tokenizer:
             if not 0 <= id < len(self._tokens):
                 raise IndexError(f"token id {id} is outside 0 to {len(self._tokens) - 1}")
             added = self._added.get(id)
-            text = self._tokens[id] or ""
-            data = added.content.encode("utf-8", "replace") if added else spelled_bytes(text)
+            text = added.content if added else self._tokens[id] or ""
+            data = self.decoding.token_bytes(text, added=added is not None)
             self._token_bytes[id] = data
         return data
 
-    def _normalize(self, text: str) -> str:
-        return nfc(text) if self._normalizer == "NFC" else text
-
-    def _encode_plain(self, text: str, ids: list[int]) -> None:
+    def _encode_plain(self, text: str, ids: list[int], at_start: bool) -> None:
         encode_piece = self._encoder.encode_piece
-        for piece in self._pre_tokenizer.cut(text):
+        for piece in self._pre_tokenizer.cut(text, at_start):
             ids.extend(encode_piece(piece))
 
 

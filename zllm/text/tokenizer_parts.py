@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from zllm.text.added_tokens import AddedToken
-from zllm.text.pre_tokenizer import PreTokenizer
-
-
-class PieceEncoder(Protocol):
-    """Encodes one pre-split piece."""
-
-    def encode_piece(self, piece: str) -> list[int]:
-        """Token ids of `piece`. The caller must not change the list."""
-        ...
+from zllm.text.decoding import Decoding
+from zllm.text.normalizer import UNCHANGED, Normalizer
+from zllm.text.piece_cache import PieceEncoder
+from zllm.text.pre_tokenizer import UNCUT, PreTokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerParts:
     """What a model file says about its tokenizer, as plain values.
 
-    `tokens[id]` is the token's spelling, or None where the id has no token.
+    `tokens[id]` is the token's spelling, or None where the id has no token. `chat_templates` has
+    sources by name; that of the only or usual one is "default".
     """
 
     tokens: Sequence[str | None]
     added: tuple[AddedToken, ...]
-    pre_tokenizer: PreTokenizer
     encoder: PieceEncoder
-    normalizer: Literal["NFC"] | None = None
+    decoding: Decoding
+    pre_tokenizer: PreTokenizer = UNCUT
+    normalizer: Normalizer = UNCHANGED
     bos_id: int | None = None
     eos_ids: frozenset[int] = frozenset()
     add_bos: bool = False
-    chat_template: str | None = None
+    chat_templates: Mapping[str, str] = field(default_factory=dict)

@@ -6,8 +6,6 @@ Each value is a list of hexadecimal code points and inclusive ranges.
 
 from __future__ import annotations
 
-UNICODE_VERSION = "16.0.0"
-
 RANGES: dict[str, str] = {
     "L": (
         "41-5A 61-7A AA B5 BA C0-D6 D8-F6 F8-2C1 2C6-2D1 2E0-2E4 2EC 2EE 370-374 376-377 37A-37D "
