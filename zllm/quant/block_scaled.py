@@ -1,8 +1,8 @@
 """Codes times a grid of scales: FP8 by block, row or tensor, MXFP8, MXFP4, NVFP4, INT8.
 
-Layouts: DeepSeek-V3 model card and `inference/kernel.py` (weight_scale_inv); OCP Microscaling
-Formats v1.0; gpt-oss model card (blocks and scales); NVIDIA ModelOpt `NVFP4QTensor`;
-vllm-project/compressed-tensors (float-quantized, nvfp4-pack-quantized, int-quantized).
+Layouts: transformers `integrations/finegrained_fp8.py` (weight_scale_inv) and
+`integrations/mxfp4.py` (blocks and scales); OCP Microscaling Formats v1.0; NVIDIA ModelOpt
+`NVFP4QTensor`; vllm-project/compressed-tensors (float-quantized, nvfp4-pack-quantized, …).
 
 aux: `scale` [rows of the grid, columns of the grid]; `global` one float, for NVFP4; `zero` like
 `scale`, for integers.
