@@ -10,7 +10,8 @@ from zllm.model_spec.grouped_experts import GroupedExperts
 from zllm.model_spec.latent import Latent
 from zllm.model_spec.rope import Rope
 
-MODEL_TYPES = ("deepseek_v3", "kimi_k2")
+# config.json: model_type; the last is GGUF's general.architecture.
+MODEL_TYPES = ("deepseek_v3", "kimi_k2", "deepseek2")
 ACTIVATIONS = ("silu",)
 
 

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.quant import block_scaled, formats, packed_int, transposed
+from zllm.quant import apart, block_scaled, formats, packed_int, transposed
 from zllm.quant.stored import EncodedWeight, StoredWeight
 
 F32 = NDArray[np.float32]
@@ -28,6 +28,7 @@ SCHEMES: dict[str, SchemeDecoder] = {
     "awq": packed_int.decode_awq,
     "packed_int": packed_int.decode_packed,
     "transposed": transposed.decode_transposed,
+    "apart": apart.decode_apart,
 }
 
 

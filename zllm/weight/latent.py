@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from zllm.model_spec.latent import Index, Latent
 from zllm.weight.names import Expected
 
+# transformers, models/deepseek_v3/modeling_deepseek_v3.py
+HF = {
+    "q": "q_proj",
+    "q_a": "q_a_proj",
+    "q_norm": "q_a_layernorm",
+    "q_b": "q_b_proj",
+    "kv_a": "kv_a_proj_with_mqa",
+    "kv_norm": "kv_a_layernorm",
+    "kv_b": "kv_b_proj",
+    "o": "o_proj",
+}
+
 
 def expected(
-    canonical: str, stored: str, latent: Latent, *, heads: int, width: int, bias: bool
+    canonical: str,
+    stored: str,
+    latent: Latent,
+    *,
+    heads: int,
+    width: int,
+    bias: bool,
+    parts: Mapping[str, str] = HF,
 ) -> Iterator[Expected]:
-    """The prefixes end in a dot: `layers.3.`, `model.layers.3.self_attn.`."""
-    query = heads * (latent.nope + latent.rotated)
-    down = latent.rank + latent.rotated
-    biased = [("kv_a", "kv_a_proj_with_mqa", down), ("o", "o_proj", width)]
-    if latent.query_rank:
-        biased.append(("q_a", "q_a_proj", latent.query_rank))
-        yield _matrix(canonical + "q_a", stored + "q_a_proj", latent.query_rank, width)
-        yield _vector(canonical + "q_norm", stored + "q_a_layernorm.weight", latent.query_rank)
-        yield _matrix(canonical + "q_b", stored + "q_b_proj", query, latent.query_rank)
-    else:
-        yield _matrix(canonical + "q", stored + "q_proj", query, width)
-    yield _matrix(canonical + "kv_a", stored + "kv_a_proj_with_mqa", down, width)
-    yield _vector(canonical + "kv_norm", stored + "kv_a_layernorm.weight", latent.rank)
-    unfolded = heads * (latent.nope + latent.value)
-    yield _matrix(canonical + "kv_b", stored + "kv_b_proj", unfolded, latent.rank)
-    yield _matrix(canonical + "o", stored + "o_proj", width, heads * latent.value)
-    for name, stored_name, size in biased if bias else ():
-        yield _vector(f"{canonical}{name}.bias", f"{stored}{stored_name}.bias", size)
+    """The prefixes end in a dot: `layers.3.`, `model.layers.3.self_attn.`.
+
+    `parts`: canonical name -> the file's. With `k_b` and `v_b` there, they stand for `kv_b`.
+    """
+    shapes = _shapes(latent, heads, width)
+    skipped = {"q"} if latent.query_rank else {"q_a", "q_norm", "q_b"}
+    for name, stored_name in parts.items():
+        if name in skipped:
+            continue
+        yield Expected(canonical + name, f"{stored}{stored_name}.weight", shapes[name])
+        if bias and name in ("q_a", "kv_a", "o"):
+            stored_bias = f"{stored}{stored_name}.bias"
+            yield Expected(f"{canonical}{name}.bias", stored_bias, shapes[name][:1])
+
+
+def _shapes(latent: Latent, heads: int, width: int) -> dict[str, tuple[int, ...]]:
+    n, r, v = latent.nope, latent.rotated, latent.value
+    return {
+        "q": (heads * (n + r), width),
+        "q_a": (latent.query_rank, width),
+        "q_norm": (latent.query_rank,),
+        "q_b": (heads * (n + r), latent.query_rank),
+        "kv_a": (latent.rank + r, width),
+        "kv_norm": (latent.rank,),
+        "kv_b": (heads * (n + v), latent.rank),
+        "k_b": (heads, latent.rank, n),
+        "v_b": (heads, v, latent.rank),
+        "o": (width, heads * v),
+    }
 
 
 def expected_index(
