@@ -251,3 +251,9 @@ def test_refusals_name_the_key(
     write_gguf(path, metadata, gguf_tensors(folder.config, values_of(folder), apart=False))
     with pytest.raises(LoadError, match=message):
         open_checkpoint(path)
+
+
+def test_a_family_without_gguf_names_says_so(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", {"general.architecture": "deepseek_v32"}, {})
+    with pytest.raises(LoadError, match="GGUF files of deepseek_v32 are not supported"):
+        open_checkpoint(path)

@@ -58,7 +58,10 @@ class Checkpoint:
 
 
 class WeightModule(Protocol):
-    """What `zllm.weight.<architecture>` offers. Both raise ValueError saying what does not fit."""
+    """What `zllm.weight.<architecture>` offers; a module may lack `from_gguf`.
+
+    Both raise ValueError saying what does not fit.
+    """
 
     def from_hf(self, config: Mapping[str, Any], tensors: Tensors, /) -> tuple[Any, Tensors]: ...
 
@@ -105,6 +108,11 @@ def _gguf_checkpoint(gguf: GgufModel) -> Checkpoint:
     metadata = gguf.metadata
     with _closed_on_error(gguf), _naming(gguf.sources[0].name):
         architecture, module = _find(metadata.get("general.architecture"), "general.architecture")
+        if not hasattr(module, "from_gguf"):
+            raise LoadError(
+                f"general.architecture: GGUF files of {architecture} are not supported; use the"
+                " model's Hugging Face folder"
+            )
         config, tensors = module.from_gguf(metadata, gguf.tensors)
         says = generation.from_gguf(metadata)
     return Checkpoint(architecture, config, tensors, metadata, says, None, gguf.sources)
