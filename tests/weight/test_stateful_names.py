@@ -60,12 +60,15 @@ def test_taps_and_rates_lose_their_axes_of_one() -> None:
         assert found["layers.0.decay_rate"].shape == (4,)
 
 
-def test_a_rate_without_axes_of_one_is_taken() -> None:
-    config, tensors = folder_of("tiny-kimi")
+@pytest.mark.parametrize("shape", [(4,), (1, 1, 4, 1)], ids=str)
+@pytest.mark.parametrize("folder", ["kimi_linear", "glm5_next"])
+def test_both_shapes_of_a_rate_are_taken(folder: str, shape: tuple[int, ...]) -> None:
+    config, tensors = folder_of(folder)
     for name, weight in tensors.items():
         if name.endswith("A_log"):
-            tensors[name] = replace(weight, shape=(2,))
-    assert kimi_linear.from_hf(config, tensors)[1]["layers.1.decay_rate"].shape == (2,)
+            tensors[name] = replace(weight, shape=shape)
+    module = {"kimi_linear": kimi_linear, "glm5_next": glm5_next}[folder]
+    assert module.from_hf(config, tensors)[1]["layers.1.decay_rate"].shape == (4,)
 
 
 @pytest.mark.parametrize(

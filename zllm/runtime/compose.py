@@ -26,8 +26,8 @@ PAGE_SLOTS = 16
 VECTOR_USES = frozenset({"rms_norm", "bias"})
 TABLE_USES = frozenset({"rope_append", "rope"})
 
-# Planes of recurrent state per lane: committed, two in flight, one held at the prompt's end; and as
-# many again for two finished sequences that wait for reuse.
+# Planes of recurrent state per lane: committed, two in flight, two held (where the sequence was
+# taken up, and at its prompt's end); the rest for finished sequences that wait for reuse.
 PLANES_PER_LANE = 8
 
 Decoder = Callable[[Any], None]  # records a round; the argument offers what the model needs

@@ -22,7 +22,7 @@ from zllm.weight.names import Expected, Tensors
 
 # The language model's tensors beside a vision tower, and by themselves.
 _BESIDE, _ALONE = "model.language_model.", "model."
-_VISION = r"model\.visual\..*"
+_VISION = r"(model\.)?visual\..*"
 _TIED = r"lm_head\.weight"  # a tied checkpoint may still store the head
 _EXTRA_LAYER = re.compile(r"(.*layers\.(\d+)\.)eh_proj\.weight")
 
@@ -39,7 +39,8 @@ def from_hf(
     prefix = other if f"{other}embed_tokens.weight" in tensors else usual
     one_by_one = experts.per_expert(tensors, ExpertNames().fused, spec.experts.experts)
     expected = _Expected(spec, prefix).all()
-    selected = names.select(one_by_one, expected, skip=_skipped(spec, tensors))
+    stored = linear_attention.one_spelling(one_by_one, (spec.linear.heads,))
+    selected = names.select(stored, expected, skip=_skipped(spec, tensors))
     return spec, linear_attention.without_axes_of_one(selected)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from zllm.model_spec import kimi_linear
@@ -33,18 +32,9 @@ def from_hf(
     spec = kimi_linear.from_hf(config)
     one_by_one = experts.per_expert(tensors, _EXPERTS.fused, spec.experts.experts)
     skip = _TIED if spec.tied_embeddings else _NOTHING
-    selected = names.select(_one_spelling(one_by_one), _expected(spec), skip=skip)
+    stored = linear_attention.one_spelling(one_by_one, _rate(spec))
+    selected = names.select(stored, _expected(spec), skip=skip)
     return spec, linear_attention.without_axes_of_one(selected)
-
-
-def _one_spelling(tensors: Tensors) -> Tensors:
-    """`A_log` [H] is also stored with axes of 1."""
-    return {
-        name: replace(weight, shape=(1, 1, weight.shape[0], 1))
-        if name.endswith(".A_log") and len(weight.shape) == 1
-        else weight
-        for name, weight in tensors.items()
-    }
 
 
 def _expected(spec: KimiLinearConfig) -> Iterator[Expected]:
@@ -65,8 +55,12 @@ def _expected(spec: KimiLinearConfig) -> Iterator[Expected]:
             yield from grouped_experts.gated(here, f"{there}mlp.", spec.width, spec.ffn_width)
 
 
+def _rate(spec: KimiLinearConfig) -> tuple[int, ...]:
+    """The shape of `A_log`."""
+    return (1, 1, spec.linear.heads, 1)
+
+
 def _attention(spec: KimiLinearConfig, layer: int, here: str, there: str) -> Iterator[Expected]:
     if spec.is_linear[layer]:
-        rate = (1, 1, spec.linear.heads, 1)
-        return linear_attention.expected(here, there, spec.width, spec.linear, rate)
+        return linear_attention.expected(here, there, spec.width, spec.linear, _rate(spec))
     return latent.expected(here, there, spec.latent, heads=spec.heads, width=spec.width, bias=False)

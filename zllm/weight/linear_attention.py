@@ -45,6 +45,16 @@ def expected(
     yield Expected(f"{canonical}o_norm", f"{stored}o_norm.weight", (size,))
 
 
+def one_spelling(tensors: Tensors, rate: tuple[int, ...]) -> Tensors:
+    """The file's tensors, each `A_log` with the shape `rate`; files have [H] or [1, 1, H, 1]."""
+    return {
+        name: replace(weight, shape=rate)
+        if name.endswith(".A_log") and math.prod(weight.shape) == math.prod(rate)
+        else weight
+        for name, weight in tensors.items()
+    }
+
+
 def without_axes_of_one(selected: Tensors) -> Tensors:
     """Canonical tensors with taps as [C, kernel] and rates as [H]."""
     flat = dict(selected)
