@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from zllm.backend.oracle.backend import OracleBackend
     from zllm.backend.oracle.plan import OraclePlan
 
-# Query rows per block: a block reads the keys and entries that any of its rows sees.
-ATTEND_ROWS = 64
+# Query rows per block, fewer if their heads' scores would be more than SCORED numbers: a block
+# reads the keys and entries that any of its rows sees.
+ATTEND_ROWS, SCORED = 64, 1 << 21
 
 
 def unit_norm(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
@@ -68,14 +69,15 @@ def compress_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
 
 def select_entries(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     spec: compressed.SelectEntriesSpec = op.spec
-    q = operands.heads(operands.array(op, 0, plan), spec.index.heads)
+    heads = spec.index.heads
+    q = operands.heads(operands.array(op, 0, plan), heads)
     head_weights = operands.array(op, 1, plan)
     group = operands.cache(op, 2).group
     *_, entries = operands.storage(op, 2, backend)
     out = plan.array(op.outs[0])  # i32 [R, k]
 
     def run(step: Step) -> None:
-        for span, rows in _blocks(step):
+        for span, rows in _blocks(step, lambda span: heads * (span.length // spec.rate)):
             own = step.positions[rows]
             keys = entries[_entry_slots(span, group, own, spec.rate)]
             out[rows] = compressed.select(q[rows], head_weights[rows], keys, own, spec)
@@ -93,8 +95,11 @@ def attend_compressed(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     entries = operands.storage(op, 3, backend)[-1] if spec.rate else raw[:0]
     chosen = operands.optional_array(op, 4, plan)  # i32 [R, k]
 
+    def most_keys(span: Span) -> int:
+        return spec.window + (span.length // spec.rate if spec.rate else 0)
+
     def run(step: Step) -> None:
-        for span, rows in _blocks(step):
+        for span, rows in _blocks(step, lambda span: spec.heads * most_keys(span)):
             own = step.positions[rows]
             near = np.arange(max(0, int(own[0]) - spec.window + 1), int(own[-1]) + 1)
             seen = compressed.in_window(own, near, spec.window)
@@ -111,10 +116,12 @@ def attend_compressed(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     return run
 
 
-def _blocks(step: Step) -> Iterator[tuple[Span, slice]]:
+def _blocks(step: Step, scores: Callable[[Span], int]) -> Iterator[tuple[Span, slice]]:
+    """Every sequence's rows, cut; `scores`: the numbers that a row of the sequence makes."""
     for span in step.spans:
-        for first in range(span.rows.start, span.rows.stop, ATTEND_ROWS):
-            yield span, slice(first, min(first + ATTEND_ROWS, span.rows.stop))
+        count = max(1, min(ATTEND_ROWS, SCORED // max(1, scores(span))))
+        for first in range(span.rows.start, span.rows.stop, count):
+            yield span, slice(first, min(first + count, span.rows.stop))
 
 
 def _entry_slots(span: Span, group: str, own: NDArray[np.int32], rate: int) -> NDArray[np.int64]:
