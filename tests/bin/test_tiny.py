@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.llama_gguf import as_array
 from zllm.bin import main
 from zllm.bin.tiny_checkpoint import TinyModel, tensor_shapes, tiny_model, tiny_models
-from zllm.weight.checkpoint import architectures, open_checkpoint
+from zllm.weight.checkpoint import open_checkpoint
 from zllm.weight.shards import open_folder
 
 
@@ -45,9 +45,46 @@ def test_every_architecture_loads_and_runs(
     assert (np.abs(np.diff(found, axis=0)).max(axis=1) > 1e-3).all()
 
 
-def test_every_known_architecture_has_a_tiny_config() -> None:
-    covered = {model.module for model in tiny_models().values()}
-    assert covered == set(architectures().values())
+def test_the_families_have_tiny_configs() -> None:
+    assert {
+        *("llama", "minicpm", "qwen2", "qwen3", "gemma3", "gpt_oss", "qwen3_moe", "minicpm3"),
+        *("deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_linear", "deepseek_v4"),
+        "glm5_next",
+    } <= tiny_models().keys()
+
+
+@pytest.mark.parametrize("folder", ["llama_rope3", "glm5_next_b"])
+def test_a_config_of_one_s_own(data_dir: Path, tmp_path: Path, folder: str) -> None:
+    config = data_dir / "golden" / folder / "config.json"
+    made = open_checkpoint(tiny(tmp_path / "m", str(config)))
+    golden = open_checkpoint(data_dir / "golden" / folder)
+    assert made.config == golden.config and made.generation.eos == golden.generation.eos
+    shapes = [{n: w.shape for n, w in c.tensors.items()} for c in (made, golden)]
+    assert shapes[0] == shapes[1]
+    made.close()
+    golden.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "new"}, "model_type 'new': use one of"),
+        ({"hidden_size": 0}, "config of config: hidden_size: got 0"),
+    ],
+)
+def test_a_config_that_is_refused(
+    data_dir: Path,
+    tmp_path: Path,
+    change: dict[str, object],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = json.loads((data_dir / "golden" / "llama" / "config.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, **change}))
+    assert main.main(["tools", "tiny", "--arch", str(path), "--out", str(tmp_path / "m")]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and message in err and len(err.splitlines()) == 1
 
 
 def test_same_seed_same_bytes(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from zllm.errors import ZllmError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--arch", metavar="A", help="the architecture, one of --list")
+    parser.add_argument(
+        "--arch", metavar="A", help="an architecture of --list, or the path of a config.json"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="the folder to write")
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="of the weights (default: 0)"

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from zllm.errors import ZllmError
 from zllm.weight.byte_source import RefusedBytes
 from zllm.weight.checkpoint import architectures
+from zllm.weight.json_file import read_object
 from zllm.weight.linear_weight import F32
 from zllm.weight.names import MissingTensor
 from zllm.weight.safetensors_writer import write_safetensors
@@ -45,7 +46,7 @@ class TinyModel:
     @property
     def module(self) -> str | None:
         """The name of its modules of zllm.weight and zllm.runtime; None if they are not there."""
-        name = architectures().get(self.config["model_type"])
+        name = architectures().get(str(self.config.get("model_type")))
         if name is None or importlib.util.find_spec(f"zllm.runtime.{name}") is None:
             return None
         return name
@@ -64,10 +65,19 @@ def tiny_models() -> dict[str, TinyModel]:
 
 
 def tiny_model(name: str) -> TinyModel:
-    """ZllmError names the known architectures."""
+    """By its name, or of a config.json at that path. ZllmError names what there is."""
+    if name.endswith(".json"):
+        config = read_object(Path(name))
+        model = TinyModel(Path(name).stem, config)
+        if model.module is None:
+            known = ", ".join(architectures())
+            raise ZllmError(f"{name}: model_type {config.get('model_type')!r}: use one of {known}")
+        return model
     models = tiny_models()
     if name not in models:
-        raise ZllmError(f"unknown architecture {name!r}: use one of {', '.join(models)}")
+        raise ZllmError(
+            f"unknown architecture {name!r}: use one of {', '.join(models)}, or a config.json"
+        )
     return models[name]
 
 
@@ -78,7 +88,8 @@ def write_checkpoint(model: TinyModel, folder: Path, seed: int) -> int:
     """
     shapes = tensor_shapes(model)
     tensors = {name: _values(name, shape, model, seed) for name, shape in shapes.items()}
-    stops = {key: model.config[key] for key in ("bos_token_id", "eos_token_id")}
+    config = {**model.config, **model.config.get("text_config", {})}
+    stops = {key: config.get(key) for key in ("bos_token_id", "eos_token_id")}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("config", model.config), ("generation_config", stops)):
@@ -91,7 +102,10 @@ def write_checkpoint(model: TinyModel, folder: Path, seed: int) -> int:
 
 
 def tensor_shapes(model: TinyModel) -> dict[str, tuple[int, ...]]:
-    """The tensors that a checkpoint of this config holds, by their names in the file."""
+    """The tensors that a checkpoint of this config holds, by their names in the file.
+
+    ZllmError: the architecture refuses the config.
+    """
     module: Any = importlib.import_module(f"zllm.weight.{model.module}")
     tensors: dict[str, F32] = {}
     while True:
@@ -103,6 +117,8 @@ def tensor_shapes(model: TinyModel) -> dict[str, tuple[int, ...]]:
             size_bytes = 4 * math.prod(want.shape)
             unread = RefusedBytes(size_bytes, f"tensor {want.stored_name!r} is not written yet")
             tensors[want.stored_name] = F32(want.shape, unread)
+        except ValueError as error:
+            raise ZllmError(f"config of {model.name}: {error}") from None
         else:
             return {name: weight.shape for name, weight in tensors.items()}
 
