@@ -31,6 +31,15 @@ def smollm2_path() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemma3_path() -> Path:
+    """The Gemma 3 270M GGUF, likewise."""
+    try:
+        return hub.pull("gemma3-270m")
+    except hub.HubError as error:
+        pytest.skip(f"Gemma 3 270M cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
 def chromium_path() -> Path:
     """The Chromium binary; tests that use it are marked `browser`."""
     path = doctor.find_chromium()

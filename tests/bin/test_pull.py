@@ -32,16 +32,16 @@ def test_list(
     assert "smollm2" in (out := capsys.readouterr().out)
     assert "not fetched" in out
     assert main.main(["pull", "--list", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert (row["name"], row["cached"]) == ("smollm2", False)
-    assert row["size_bytes"] == hub.MODELS["smollm2"].size_bytes
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["cached"]) for row in rows] == [(name, False) for name in hub.MODELS]
+    assert [row["size_bytes"] for row in rows] == [m.size_bytes for m in hub.MODELS.values()]
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["pull"], "nothing to pull"),
-        (["pull", "smolm2"], "cannot pull 'smolm2'; expected a known name (smollm2)"),
+        (["pull", "smolm2"], "cannot pull 'smolm2'; expected a known name (gemma3-270m, smollm2)"),
         (["pull", "hf:smollm2"], "bad model name 'hf:smollm2'"),
     ],
 )
