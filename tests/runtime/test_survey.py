@@ -11,7 +11,7 @@ from zllm.backend.contract import Op, Value
 from zllm.bin.tiny_checkpoint import tiny_models, write_checkpoint
 from zllm.embedded import Engine
 from zllm.runtime.footprint import F32_BYTES, cache_kind, footprint, live_bytes
-from zllm.runtime.survey import Survey, survey
+from zllm.runtime.survey import Survey, _by_layer, survey
 from zllm.weight.byte_source import RefusedBytes
 from zllm.weight.checkpoint import Checkpoint, open_checkpoint
 from zllm.weight.linear_weight import F32
@@ -50,6 +50,42 @@ def test_llama(data_dir: Path) -> None:
     width, ffn_width, kv = 48, 96, 16
     elements = 2 * width + 2 * width * (width + kv) + 3 * width * ffn_width
     assert found.layers[1].weights_bytes == 4 * elements
+
+
+def test_a_model_of_many_kinds(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(tiny("glm5_next", tmp_path))
+    found = survey_of(checkpoint)
+    checkpoint.close()
+    linear = ["hyper", "conv", "decay", "kda", "hyper"]
+    chooses, follows = ["hyper", "indexer", "mla", "hyper"], ["hyper", "mla", "hyper"]
+    dense, sparse = ["ffn"], ["experts", "shared"]
+    mixers = [linear, linear, chooses, follows, linear, chooses]
+    forwards = [dense, sparse, sparse, sparse, dense, sparse]
+    for layer, mixer, forward in zip(kinds(found), mixers, forwards, strict=True):
+        assert sorted(layer) == sorted(mixer + forward)
+    facts = [{part.kind: dict(part.facts) for part in layer.parts} for layer in found.layers]
+    assert facts[2]["indexer"] == {"heads": 8, "size": 16, "top_k": 16, "pool": 4, "tail": True}
+    assert [facts[i]["mla"]["chosen"] for i in (2, 3, 5)] == ["here", "shared", "here"]
+    assert facts[1]["experts"]["top_k"] == 2 and facts[1]["experts"]["experts"] == 6
+    assert facts[0]["decay"] == {"lower_bound": -5.0}
+    # Latent, and index keys with their gates and pools; three convolutions of 3 inputs, 4 matrices.
+    assert found.layers[2].cache_bytes_per_token == 4 * (20 + 3 * 16)
+    assert found.layers[3].cache_bytes_per_token == 4 * 20
+    assert found.layers[0].state_bytes == 4 * (3 * 3 * 48 + 4 * 12 * 12)
+    assert found.layers[0].cache_bytes_per_token == 0
+
+
+def test_what_follows_the_layers_is_of_no_layer(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(tiny("glm5_next", tmp_path))
+    found = survey_of(checkpoint)
+    checkpoint.close()
+    ops = found.ops(1, 1)
+    by_layer = _by_layer(ops)
+    assert sum(map(len, by_layer.values())) == len(ops)
+    assert by_layer[None][0].name == "embed"
+    assert [op.name for op in by_layer[None]][-3:] == ["rms_norm", "linear", "sample"]
+    assert "attend_latent" in [op.name for op in by_layer[5]]
+    assert "sample" not in [op.name for op in by_layer[5]]
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
