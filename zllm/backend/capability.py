@@ -41,7 +41,10 @@ class Resources(Protocol):
         ...
 
     def rope_table(self, spec: RopeSpec, /) -> Weight:
-        """cos and sin per position and pair: [context, r]. Oracle: zllm.rope.table."""
+        """cos and sin per position and pair: [context, r]. Oracle: zllm.rope.table.
+
+        With `spec.long_divisors` a second part for sequences whose step flags say LONG.
+        """
         ...
 
     def cache(self, name: str, spec: CacheSpec, /) -> Cache: ...

@@ -95,10 +95,10 @@ class ModelResources:
         if spec.long_divisors:
             self.short_rope = spec.original_context
         if spec not in self._tables:
-            table = rope.table(spec, self._context)
-            part = self._dense(table.shape, ArrayBytes(table))
+            halves = np.split(rope.table(spec, self._context), 2 if spec.long_divisors else 1)
+            parts = [self._dense(half.shape, ArrayBytes(half)) for half in halves]
             name = f"rope_table.{len(self._tables)}"
-            self._tables[spec] = self._backend.load(name, [part], uses=TABLE_USES)
+            self._tables[spec] = self._backend.load(name, parts, uses=TABLE_USES)
         return self._tables[spec]
 
     def cache(self, name: str, spec: CacheSpec, /) -> Cache:

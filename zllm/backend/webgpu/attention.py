@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.contract import Cache, Op
+from zllm.backend.contract import Cache, Op, Weight
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
@@ -23,6 +23,9 @@ def missing_rope_append(op: Op, info: DeviceInfo) -> str | None:
     spec: GqaSpec = op.spec
     if spec.head_size % 2 or spec.rotated % 2 or spec.rotated > spec.head_size:
         return f"head size {spec.head_size} and rotated {spec.rotated} must be even, {_ROTATED}"
+    table = op.ins[4]
+    if isinstance(table, Weight) and len(table.parts) > 1:
+        return "no WGSL for a RoPE table of two parts: short and long sequences"
     return None
 
 
