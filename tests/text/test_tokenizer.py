@@ -173,24 +173,43 @@ def test_bos_is_added_once_and_only_if_the_tokenizer_says_so() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "normalizer": ({"normalizer": {"type": "Lowercase"}}, "Lowercase"),
-    "model": ({"model": {"type": "Unigram", "vocab": {}}}, "Unigram"),
-    "pre-tokenizer": ({"pre_tokenizer": {"type": "Metaspace"}}, "ByteLevel"),
-    "metaspace-inside": (
+    "normalizer": ({"normalizer": {"type": "Precompiled"}}, "Precompiled"),
+    "decoder": ({"decoder": {"type": "WordPiece"}}, "WordPiece"),
+    "decoder-strip": (
+        {
+            "pre_tokenizer": None,
+            "decoder": {"type": "Strip", "content": " ", "start": 0, "stop": 1},
+        },
+        "Strip",
+    ),
+    "model": ({"model": {"type": "WordPiece", "vocab": {}}}, "WordPiece"),
+    "unigram-table": ({"model": {"type": "Unigram", "vocab": {}}}, "Unigram"),
+    "unigram-bytes": ({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}, "Unigram"),
+    "unigram-score": (
+        {"pre_tokenizer": None, "model": {"type": "Unigram", "vocab": [["a", None]]}},
+        "score None",
+    ),
+    "pre-tokenizer": ({"pre_tokenizer": {"type": "BertPreTokenizer"}}, "BertPreTokenizer"),
+    "metaspace-scheme": (
+        {"pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "last"}},
+        "last",
+    ),
+    "byte-level-inside": (
         {
             "pre_tokenizer": {
                 "type": "Sequence",
-                "pretokenizers": [{"type": "Metaspace"}, text_data.BYTE_LEVEL],
+                "pretokenizers": [text_data.BYTE_LEVEL, {"type": "WhitespaceSplit"}],
             }
         },
-        "Metaspace",
+        "ByteLevel must come last",
     ),
-    "prefix-space": ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "prefix"),
     "behavior": (
-        {"pre_tokenizer": text_data.split_then_byte_level("a", behavior="MergedWithNext")},
-        "MergedWithNext",
+        {"pre_tokenizer": text_data.split_then_byte_level("a", behavior="Doubled")},
+        "Doubled",
     ),
-    "script": ({"pre_tokenizer": text_data.split_then_byte_level(r"\p{Han}+")}, "Han"),
+    "script": ({"pre_tokenizer": text_data.split_then_byte_level(r"\p{Klingon}+")}, "Klingon"),
+    "set-operation": ({"pre_tokenizer": text_data.split_then_byte_level("[a&&b]")}, "&&"),
+    "line-end": ({"pre_tokenizer": text_data.split_then_byte_level("a$")}, r"'\$'"),
     "group": ({"pre_tokenizer": text_data.split_then_byte_level("(a)")}, "group"),
     "post-processor": ({"post_processor": {"type": "BertProcessing"}}, "BertProcessing"),
     "damaged-added-token": ({"added_tokens": [{"content": "x"}]}, "damaged.*'id'"),
@@ -212,7 +231,7 @@ def test_unsupported_component_is_refused_by_name(change: dict[str, Any], named:
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("model", "llama", "llama"),
+        ("model", "rwkv", "rwkv"),
         ("pre", "unheard-of", "unheard-of"),
         ("pre", None, "pre is missing"),
         ("tokens", None, "tokens is missing"),

@@ -1,13 +1,21 @@
-"""Small tokenizers of every kind, trained here by Hugging Face's tokenizers from this folder's data."""
+"""Small tokenizers of every kind, trained here by Hugging Face's tokenizers."""
 
 from __future__ import annotations
 
+import collections
 import functools
 import json
-from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from tests.text import text_data
 
@@ -16,16 +24,18 @@ SPECIAL = ["<unk>", "<s>", "</s>"]
 
 
 @functools.cache
-def written() -> tuple[str, ...]:
-    """Prompts, and the words and scripts of this folder's tests."""
+def corpus() -> tuple[str, ...]:
+    """Text to train on: prompts, and strings like those of the tests."""
     prompts = [item["prompt"] for item in text_data.load_json("smollm2_prompts.json")]
-    return (*prompts, *(path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))))
+    return (*prompts, *text_data.strings(1500, seed=100))
 
 
 @functools.cache
-def corpus() -> tuple[str, ...]:
-    """The same and strings as tests draw them, with characters from everywhere."""
-    return (*written(), *text_data.strings(1500, seed=100))
+def common() -> tuple[str, ...]:
+    """The same without the characters drawn from everywhere; a unigram needs a token for each."""
+    counts = collections.Counter("".join(corpus()))
+    rare = {ord(character): None for character, count in counts.items() if count < 20}
+    return tuple(text.translate(rare) for text in corpus())
 
 
 def as_json(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -160,7 +170,7 @@ def trained_unigram() -> dict[str, Any]:
     trainer = trainers.UnigramTrainer(
         vocab_size=1500, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
     )
-    tokenizer.train_from_iterator(written(), trainer)
+    tokenizer.train_from_iterator(common(), trainer)
     return as_json(tokenizer)
 
 

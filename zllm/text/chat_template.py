@@ -43,11 +43,14 @@ class Rendered:
         """Token ids: the template's own control tokens, and all between them as plain text."""
         assert tokenizer.special_tokens.keys() <= self.control_tokens, "render with them to encode"
         ids: list[int] = []
+        at_start = True
         for part, control in tokenizer.split_control_tokens(self.guarded):
             if control is None:
-                ids += tokenizer.encode(part.translate(self.literals), special=False)
+                plain = part.translate(self.literals)
+                ids += tokenizer.encode(plain, special=False, at_start=at_start)
             else:
                 ids.append(control)
+            at_start = False
         return ids
 
 

@@ -30,7 +30,7 @@ class Tokenizer:
         self._added = {token.id: token for token in parts.added}
         self._pre_tokenizer = parts.pre_tokenizer
         self._encoder = parts.encoder
-        self._normalizer = parts.normalizer
+        self.normalizer = parts.normalizer
         self._token_bytes: dict[int, bytes] = {}
         self._control_matcher = AddedTokenMatcher(token for token in parts.added if token.control)
         self._raw_matcher = AddedTokenMatcher(
@@ -92,7 +92,7 @@ class Tokenizer:
 
     def _encode_part(self, part: str, ids: list[int], special: bool, at_start: bool) -> None:
         """Append the ids of a part without added tokens that are found in raw text."""
-        for plain, token in self._normalized_matcher.split(self._normalizer(part), special=special):
+        for plain, token in self._normalized_matcher.split(self.normalizer(part), special=special):
             if token is not None:
                 ids.append(token)
             else:
