@@ -103,7 +103,8 @@ def tokenizer_of(checkpoint: Checkpoint, path: Path) -> Tokenizer:
             "add the file, or send `tokens`"
         )
     tokenizer = Tokenizer.from_hf(files.tokenizer, files.config)
-    tokenizer.chat_template = files.chat_template or tokenizer.chat_template
+    if files.chat_template is not None:
+        tokenizer.chat_templates = {**tokenizer.chat_templates, "default": files.chat_template}
     return tokenizer
 
 
