@@ -37,7 +37,7 @@ class Choice:
         self.drawn: list[Drawn] = []
         self.finish: str | None = None
         self.deltas: deque[Delta] = deque()
-        self._detokenizer = StreamingDetokenizer(tokenizer) if tokenizer else None
+        self._detokenizer = _detokenizer(tokenizer, request) if tokenizer else None
         self._stops = StopStrings(request.stop)
 
     def pump(self) -> bool:
@@ -84,6 +84,11 @@ class Choice:
             return ""
         text, matched = self._stops.push(self._detokenizer.flush())
         return text if matched else text + self._stops.flush()
+
+
+def _detokenizer(tokenizer: Tokenizer, request: Request) -> StreamingDetokenizer:
+    """A completion goes on where the prompt ends, so its first space counts."""
+    return StreamingDetokenizer(tokenizer, continues=not request.chat)
 
 
 def usage(prompt_tokens: int, choices: list[Choice]) -> Json:

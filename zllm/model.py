@@ -11,6 +11,7 @@ from zllm.request import GREEDY_TEMPERATURE, Request
 from zllm.runtime.generation import Generation
 from zllm.sampling import choice_seed
 from zllm.text.chat_template import ChatTemplate
+from zllm.text.template_names import named_templates
 from zllm.text.tokenizer import Tokenizer
 from zllm.weight.checkpoint import Checkpoint, open_checkpoint
 
@@ -33,7 +34,7 @@ class Model:
     @cached_property
     def chat_template(self) -> ChatTemplate:
         """LoadError if the model comes without one."""
-        if self.tokenizer.chat_template is None:
+        if not self.tokenizer.chat_templates:
             raise LoadError(
                 f"{self.path} has no chat template: send `prompt` instead of `messages`"
             )
@@ -103,8 +104,8 @@ def tokenizer_of(checkpoint: Checkpoint, path: Path) -> Tokenizer:
             "add the file, or send `tokens`"
         )
     tokenizer = Tokenizer.from_hf(files.tokenizer, files.config)
-    if files.chat_template is not None:
-        tokenizer.chat_templates = {**tokenizer.chat_templates, "default": files.chat_template}
+    named = named_templates(files.chat_template)
+    tokenizer.chat_templates = {**tokenizer.chat_templates, **named}
     return tokenizer
 
 

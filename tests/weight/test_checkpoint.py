@@ -98,6 +98,23 @@ def test_tokenizer_files(folder: Path) -> None:
     assert got.chat_template == "{{ 'ü' }}"
 
 
+def test_chat_templates_in_files_of_their_own(folder: Path) -> None:
+    def found() -> object:
+        files = open_checkpoint(folder).tokenizer_files
+        assert files is not None
+        return files.chat_template
+
+    edit(folder / "chat_template.json", chat_template="old")
+    assert found() == "old"
+    (folder / "chat_template.jinja").write_text("new")
+    assert found() == "new"
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
+    assert found() == {"default": "new", "tool_use": "tools"}
+    (folder / "chat_template.jinja").unlink()
+    assert found() == {"tool_use": "tools"}
+
+
 def test_generation_config_wins_over_config(folder: Path) -> None:
     edit(
         folder / "generation_config.json",

@@ -158,5 +158,7 @@ def _word_starts(results: Iterable[str]) -> re.Pattern[str]:
 
 def _unused_character(merges: Iterable[tuple[str, str]]) -> str:
     """A character that no merge contains, so that joined pairs stay distinct."""
-    used = {character for pair in merges for token in pair for character in token}
+    used: set[str] = set()
+    for left, right in merges:
+        used.update(left, right)
     return next(character for character in map(chr, range(0x20, 0x110000)) if character not in used)

@@ -18,10 +18,13 @@ from zllm.text.errors import TemplateError
 from zllm.text.marker_guard import MarkerGuard
 from zllm.text.messages import checked_messages, checked_tools
 from zllm.text.sandbox import LARGEST_TEXT, BudgetError, TemplateEnvironment
+from zllm.text.template_names import named_templates
 from zllm.text.tokenizer import Tokenizer
 
 # The longest published templates have some 20,000 characters.
 LARGEST_SOURCE = 1_000_000
+# The names that Hugging Face transformers chooses by itself.
+_CHOSEN = ("default", "tool_use")
 
 Result = TypeVar("Result")
 
@@ -55,36 +58,53 @@ class Rendered:
 
 
 class ChatTemplate:
-    """One compiled template. `bos_token` and `eos_token` are texts it may print, "" for none."""
+    """Compiled templates: "default", and "tool_use" for requests with tools where there is one.
+
+    `bos_token` and `eos_token` are texts they may print, "" for none.
+    """
 
     def __init__(
         self,
-        source: str,
+        source: str | Mapping[str, str],
         *,
         bos_token: str = "",
         eos_token: str = "",
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
         """Raises TemplateError naming the line that is not valid Jinja2."""
+        sources = named_templates(source)
+        self._names = {"bos_token": bos_token, "eos_token": eos_token}
+        self._environment = TemplateEnvironment(now)
+        self._known = ", ".join(sources)
+        self._templates = {
+            name: self._compiled(sources[name]) for name in _CHOSEN if name in sources
+        }
+        # What the templates themselves may print cannot stand for text from outside.
+        self._sources = list(sources.values())
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> ChatTemplate:
+        """The templates that came with the tokenizer. Raises TemplateError if there is none."""
+        if not tokenizer.chat_templates:
+            raise TemplateError("this model has no chat template; pass a prompt or a template")
+        return cls(
+            tokenizer.chat_templates,
+            bos_token=_token_text(tokenizer, tokenizer.bos_id),
+            eos_token=_token_text(tokenizer, min(tokenizer.eos_ids, default=None)),
+        )
+
+    def _compiled(self, source: str) -> jinja2.Template:
         if len(source) > LARGEST_SOURCE:
             raise TemplateError(
                 f"chat template has {len(source)} characters; expected at most {LARGEST_SOURCE}"
             )
-        self._source = source
-        self._names = {"bos_token": bos_token, "eos_token": eos_token}
-        self._environment = TemplateEnvironment(now)
-        self._template = _guarded_call(lambda: self._environment.from_string(source))
+        return _guarded_call(lambda: self._environment.from_string(source))
 
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> ChatTemplate:
-        """The template that came with the tokenizer. Raises TemplateError if there is none."""
-        if tokenizer.chat_template is None:
-            raise TemplateError("this model has no chat template; pass a prompt or a template")
-        return cls(
-            tokenizer.chat_template,
-            bos_token=_token_text(tokenizer, tokenizer.bos_id),
-            eos_token=_token_text(tokenizer, min(tokenizer.eos_ids, default=None)),
-        )
+    def _chosen(self, with_tools: bool) -> jinja2.Template:
+        name = "tool_use" if with_tools and "tool_use" in self._templates else "default"
+        if name not in self._templates:
+            raise TemplateError(f"no chat template is named {name!r}; there are: {self._known}")
+        return self._templates[name]
 
     def render(
         self,
@@ -107,7 +127,7 @@ class ChatTemplate:
             "tools": checked_tools(tools),
         }
         markers = frozenset(control_tokens)
-        guarding = _guard(markers).start(outside, self._source, self._names)
+        guarding = _guard(markers).start(outside, self._sources, self._names)
         names = {
             **self._names,
             **guarding.protect(outside),
@@ -116,7 +136,8 @@ class ChatTemplate:
         # Roles are words of a fixed list, which templates compare and print.
         for message, original in zip(names["messages"], outside["messages"], strict=True):
             message["role"] = original["role"]
-        return Rendered(self._run(names), guarding.restorer(), markers)
+        template = self._chosen(outside["tools"] is not None)
+        return Rendered(self._run(template, names), guarding.restorer(), markers)
 
     def encode(
         self,
@@ -137,13 +158,13 @@ class ChatTemplate:
         )
         return rendered.encode(tokenizer)
 
-    def _run(self, names: Mapping[str, Any]) -> str:
+    def _run(self, template: jinja2.Template, names: Mapping[str, Any]) -> str:
         self._environment.start_budget()
 
         def run() -> str:
             parts: list[str] = []
             size = 0
-            for part in self._template.generate(names):
+            for part in template.generate(names):
                 size += len(part)
                 if size > LARGEST_TEXT:
                     raise BudgetError(f"a prompt above {LARGEST_TEXT} characters")

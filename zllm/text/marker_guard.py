@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zllm.errors import RequestError
+from zllm.text.json_object import JsonObject
 
 # Supplementary private-use planes A and B; U+xFFFE and U+xFFFF are noncharacters.
 _PRIVATE = range(0xF0000, 0x10FFFE)
@@ -88,6 +89,8 @@ class Guarding:
         """A copy of a JSON value whose strings, keys included, cannot become markers."""
         if isinstance(value, str):
             return self._protect_text(value)
+        if isinstance(value, JsonObject):
+            return JsonObject(self.protect(dict(value)), self.protect(str(value)))
         if isinstance(value, Mapping):
             return {self.protect(key): self.protect(item) for key, item in value.items()}
         if isinstance(value, list | tuple):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zllm.errors import RequestError
+from zllm.text.json_object import JsonObject
 
 # Templates print the role verbatim, so a free role could write any marker.
 ROLES = ("system", "user", "assistant", "tool", "developer")
@@ -89,18 +90,19 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _arguments(arguments: Any, where: str) -> Mapping[str, Any]:
-    """Templates expect an object; the API carries it as JSON text."""
+def _arguments(arguments: Any, where: str) -> JsonObject:
+    """Most templates expect an object; the API carries it as JSON text."""
+    text = arguments or None if isinstance(arguments, str) else None
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{where}: not valid JSON: {error}") from error
     if arguments is None:
-        return {}
+        return JsonObject({})
     if not isinstance(arguments, Mapping):
         raise RequestError(f"{where}: expected an object, got {_kind(arguments)}")
-    return arguments
+    return JsonObject(arguments, text)
 
 
 def _kind(value: Any) -> str:

@@ -32,7 +32,7 @@ class TokenizerFiles:
 
     tokenizer: dict[str, Any] | None
     config: dict[str, Any] | None
-    chat_template: str | None  # chat_template.jinja
+    chat_template: Any  # a text, or texts by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,21 @@ def _read_tokenizer_files(folder: Path) -> TokenizerFiles:
     return TokenizerFiles(
         json_file.read_optional_object(folder / "tokenizer.json", json_file.MAX_TOKENIZER_BYTES),
         json_file.read_optional_object(folder / "tokenizer_config.json"),
-        json_file.read_optional_text(folder / "chat_template.jinja"),
+        _read_chat_template(folder),
     )
+
+
+def _read_chat_template(folder: Path) -> Any:
+    """chat_template.jinja with any others by name; else what an older chat_template.json holds."""
+    usual = json_file.read_optional_text(folder / "chat_template.jinja")
+    others = {
+        path.stem: json_file.read_optional_text(path)
+        for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    }
+    if others:
+        return others if usual is None else {**others, "default": usual}
+    older = json_file.read_optional_object(folder / "chat_template.json") or {}
+    return older.get("chat_template") if usual is None else usual
 
 
 @contextmanager
