@@ -119,7 +119,7 @@ class Bench:
     def vector(self, data: F32, name: str = "vector") -> Weight:
         bank = Bank(self.buffer(data), "f32", 0, 1, data.size, data.size)
         self._banks[name] = (bank,)
-        return Weight(name, data.shape, data.shape)
+        return Weight(name, data.shape, data.shape[:1])
 
     def matrix(self, *parts: tuple[str, NDArray[np.uint8]], columns: int) -> Weight:
         """Encoded rows of each part; every part becomes a bank of its own."""
