@@ -41,56 +41,70 @@ def plan_key(pieces: Sequences[Piece], emit: Literal["token", "logits"] = "token
     return PlanKey(rows, len(pieces), context, "token", "greedy" if greedy else "full", top)
 
 
+class StepWords:
+    """A round's step buffer, by the names of its layout."""
+
+    def __init__(self, layout: StepLayout) -> None:
+        self.layout = layout
+        self.words = np.zeros(layout.words, np.int32)
+
+    def __getitem__(self, name: str) -> NDArray[np.int32]:
+        return self.words[self.layout.offset[name] :][: self.layout.size[name]]
+
+
 def step_words(
     layout: StepLayout, pieces: Sequences[Piece], group: Group, scratch_lane: int
 ) -> NDArray[np.int32]:
     """The words of `layout` for a round of `pieces`; what is left over is padding."""
-    words = np.zeros(layout.words, np.int32)
-
-    def of(name: str) -> NDArray[np.int32]:
-        return words[layout.offset[name] :][: layout.size[name]]
-
-    of("valid_rows")[0] = sum(piece.count for piece in pieces)
-    of("valid_seqs")[0] = len(pieces)
-    of("lane")[:] = scratch_lane
-    table = of(f"{group.name}.table").reshape(-1, layout.table_entries[group.name])
+    words = StepWords(layout)
+    words["valid_rows"][0] = sum(piece.count for piece in pieces)
+    words["valid_seqs"][0] = len(pieces)
+    words["lane"][:] = scratch_lane
     row = 0
     for seq, piece in enumerate(pieces):
-        sequence = piece.sequence
         rows = slice(row, row + piece.count)
-        pages = sequence.table.pages if sequence.table is not None else []
-        last = piece.first + piece.count
-        positions = np.arange(piece.first, last, dtype=np.int32)
-        known = sequence.tokens[piece.first : last]
-        of("token")[rows] = CARRIED
-        of("token")[row : row + len(known)] = known
-        of("seq")[rows] = seq
-        of("position")[rows] = positions
-        entries = group.entries(last)
-        table[seq, :entries] = pages[:entries]
-        of(f"{group.name}.row_slot")[rows] = (
-            table[seq, positions // group.page_slots] * group.page_slots
-            + positions % group.page_slots
-        )
-        of("lane")[seq] = sequence.lane
-        of("length")[seq] = last
-        of("first_row")[seq] = row
-        of("last_row")[seq] = rows.stop - 1
-        of("draw")[seq] = last
-        of("read_plane")[seq], of("written_plane")[seq] = piece.planes
-        of("flags")[seq] = LONG if sequence.long else 0
+        _row_words(words, seq, piece, rows, group)
+        _sequence_words(words, seq, piece, rows)
         if piece.draws:
-            _sampling_words(of, seq, sequence)
+            _sampling_words(words, seq, piece.sequence)
         row = rows.stop
-    return words
+    return words.words
 
 
-def _sampling_words(of: object, seq: int, sequence: Sequence) -> None:
-    assert callable(of)
+def _row_words(words: StepWords, seq: int, piece: Piece, rows: slice, group: Group) -> None:
+    """What each new token is, where it stands, and the slot that its entries go to."""
+    sequence, last = piece.sequence, piece.first + piece.count
+    assert sequence.table is not None
+    positions = np.arange(piece.first, last, dtype=np.int32)
+    known = sequence.tokens[piece.first : last]
+    words["token"][rows] = CARRIED
+    words["token"][rows.start : rows.start + len(known)] = known
+    words["seq"][rows] = seq
+    words["position"][rows] = positions
+    entries = group.entries(last)
+    width = words.layout.table_entries[group.name]
+    table = words[f"{group.name}.table"][seq * width :][:width]
+    table[:entries] = sequence.table.pages[:entries]
+    pages, within = np.divmod(positions, group.page_slots)
+    words[f"{group.name}.row_slot"][rows] = table[pages] * group.page_slots + within
+
+
+def _sequence_words(words: StepWords, seq: int, piece: Piece, rows: slice) -> None:
+    last = piece.first + piece.count
+    words["lane"][seq] = piece.sequence.lane
+    words["length"][seq] = last
+    words["first_row"][seq] = rows.start
+    words["last_row"][seq] = rows.stop - 1
+    words["draw"][seq] = last
+    words["read_plane"][seq], words["written_plane"][seq] = piece.planes
+    words["flags"][seq] = LONG if piece.sequence.long else 0
+
+
+def _sampling_words(words: StepWords, seq: int, sequence: Sequence) -> None:
     g = sequence.generation
-    of("flags")[seq] |= (PENALTIES if g.penalised else 0) | (BIAS if g.biased else 0)
+    words["flags"][seq] |= (PENALTIES if g.penalised else 0) | (BIAS if g.biased else 0)
     seeds = np.array(g.seed, np.uint32).view(np.int32)
-    of("seed_lo")[seq], of("seed_hi")[seq] = seeds
-    of("top_k")[seq] = g.top_k
+    words["seed_lo"][seq], words["seed_hi"][seq] = seeds
+    words["top_k"][seq] = g.top_k
     for name in ("temperature", "top_p", "min_p", "repetition", "frequency", "presence"):
-        of(name).view(np.float32)[seq] = getattr(g, name)
+        words[name].view(np.float32)[seq] = getattr(g, name)
