@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,7 +18,8 @@ from zllm.rope import RopeSpec
 pytestmark = pytest.mark.vulkan
 
 # Of the largest result. Measured: rope 1e-7, attend 4e-7, and 2e-6 with scores of ±40. Seeded
-# faults seen to fail: one position too many or too few, a page of another sequence, no last split.
+# faults seen to fail: one position too many or too few, a page of another sequence, no last split,
+# a sink in every split, of another head.
 TOLERANCE = 5e-6
 PAGES = 12
 CONTEXT = 40
@@ -27,6 +30,7 @@ HEADS = {
     "interleaved": GqaSpec(3, 1, 16, 0.3, 16, interleaved=True),
     "partly-rotated": GqaSpec(4, 4, 20, 0.2, 12),
     "largest": GqaSpec(2, 1, 256, 1 / 16, 256),
+    "window": GqaSpec(4, 2, 8, 8**-0.5, 8, window=5),
 }
 
 
@@ -68,20 +72,24 @@ def test_rope_append(plain_bench: Bench, rng: np.random.Generator, spec: GqaSpec
 
 
 def expected_rows(
-    q: NDArray[np.float32], k: NDArray[np.float32], v: NDArray[np.float32], spec: GqaSpec
+    q: NDArray[np.float32],
+    kv: NDArray[np.float32],
+    spec: GqaSpec,
+    sinks: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """The last rows of a sequence: q [T, H·K]; k, v [S, G, K]."""
-    length, rows = len(k), len(q)
+    """The last rows of a sequence: q [T, H·K]; kv [2, S, G, K]."""
+    length, rows = kv.shape[1], len(q)
     positions = length - rows + np.arange(rows)
-    visible = np.arange(length) <= positions[:, None]
+    ages = positions[:, None] - np.arange(length)
+    visible = (ages >= 0) & (ages < (spec.window or length))
     heads = q.reshape(rows, spec.heads, spec.head_size)
-    return gqa.attend(heads, k.transpose(1, 0, 2), v.transpose(1, 0, 2), visible, spec).reshape(
-        rows, -1
-    )
+    k, v = kv.transpose(0, 2, 1, 3)
+    return gqa.attend(heads, k, v, visible, spec, sinks=sinks).reshape(rows, -1)
 
 
+@pytest.mark.parametrize("sunk", [False, True], ids=["", "sinks"])
 @pytest.mark.parametrize("spec", HEADS.values(), ids=HEADS)
-def test_attend(bench: Bench, rng: np.random.Generator, spec: GqaSpec) -> None:
+def test_attend(bench: Bench, rng: np.random.Generator, spec: GqaSpec, sunk: bool) -> None:
     """Three sequences with scattered pages: one decodes, one appends, one begins; a padding row."""
     new, lengths = (1, 3, 2), (17, 22, 2)
     rows = sum(new) + 1
@@ -92,12 +100,13 @@ def test_attend(bench: Bench, rng: np.random.Generator, spec: GqaSpec) -> None:
     cache = np.full((2, 16 * PAGE_SLOTS, spec.kv_heads, spec.head_size), np.nan, np.float32)
     q = rng.standard_normal((rows, spec.heads * spec.head_size)).astype(np.float32)
     expected = np.empty_like(q[:-1])
+    sinks = rng.standard_normal(spec.heads).astype(np.float32) * np.float32(3) if sunk else None
     row = 0
     for seq, (count, length) in enumerate(zip(new, lengths, strict=True)):
         kv = rng.standard_normal((2, length, spec.kv_heads, spec.head_size)).astype(np.float32)
         p = np.arange(length)
         cache[:, table[seq, p // PAGE_SLOTS] * PAGE_SLOTS + p % PAGE_SLOTS] = kv
-        expected[row : row + count] = expected_rows(q[row : row + count], kv[0], kv[1], spec)
+        expected[row : row + count] = expected_rows(q[row : row + count], kv, spec, sinks)
         row += count
     bench.plan(
         PlanKey(rows, 3, CONTEXT, "none"),
@@ -109,15 +118,20 @@ def test_attend(bench: Bench, rng: np.random.Generator, spec: GqaSpec) -> None:
     )
     out = bench.output(rows, q.shape[1], gap=4, guard=8)
     kv_cache = bench.cache(cache[0], cache[1])
-    bench.run("attend", (bench.input(q, offset=4, gap=8), kv_cache), (out,), spec)
+    more = () if sinks is None else (bench.vector(sinks, "sinks"),)
+    bench.run("attend", (bench.input(q, offset=4, gap=8), kv_cache, *more), (out,), spec)
 
     assert_close(bench.values(out)[:-1], expected, TOLERANCE)
 
 
+@pytest.mark.parametrize("window", [0, 601], ids=["", "window"])
 @pytest.mark.parametrize("length", [1500, 90], ids=["all-splits", "some-splits-empty"])
-def test_attend_over_a_long_context(bench: Bench, rng: np.random.Generator, length: int) -> None:
+def test_attend_over_a_long_context(
+    bench: Bench, rng: np.random.Generator, length: int, window: int
+) -> None:
     """GPUs deal the positions to several workgroups. Scores of ±40 test the running maximum."""
-    spec = HEADS["grouped"]
+    spec = replace(HEADS["grouped"], window=window)
+    sinks = np.linspace(-5, 50, spec.heads, dtype=np.float32)
     context = 1504
     pages = context // PAGE_SLOTS + 1
     kv = rng.standard_normal((2, pages * PAGE_SLOTS, spec.kv_heads, spec.head_size)).astype(
@@ -131,7 +145,8 @@ def test_attend_over_a_long_context(bench: Bench, rng: np.random.Generator, leng
         full_table=np.arange(1, pages),
     )
     out = bench.output(1, q.shape[1], guard=4)
-    bench.run("attend", (bench.input(q), bench.cache(kv[0], kv[1])), (out,), spec)
+    operands = (bench.input(q), bench.cache(kv[0], kv[1]), bench.vector(sinks, "sinks"))
+    bench.run("attend", operands, (out,), spec)
 
     own = kv[:, PAGE_SLOTS : PAGE_SLOTS + length]
-    assert_close(bench.values(out), expected_rows(q, own[0], own[1], spec), TOLERANCE)
+    assert_close(bench.values(out), expected_rows(q, own, spec, sinks), TOLERANCE)

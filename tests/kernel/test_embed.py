@@ -7,6 +7,7 @@ import pytest
 
 from tests.kernel.bench import Bench, random_blocks
 from zllm.backend.contract import PlanKey
+from zllm.linear import LinearSpec
 from zllm.quant import formats
 
 pytestmark = pytest.mark.vulkan
@@ -32,3 +33,14 @@ def test_carried_tokens_and_banks(plain_bench: Bench, rng: np.random.Generator) 
 
     assert bench.untouched([out])
     np.testing.assert_array_equal(bench.values(out), table[[3, 41, 102, 77, 40, 39]])
+
+
+def test_factor(plain_bench: Bench, rng: np.random.Generator) -> None:
+    bench = plain_bench
+    rows = random_blocks(rng, "f32", 9, 20)
+    bench.plan(PlanKey(2, 1, 64, "none"), token=[8, 3])
+    bench.carry("token", np.zeros(4, np.int32))
+    out = bench.output(2, 20)
+    bench.run("embed", (bench.matrix(("f32", rows), columns=20),), (out,), LinearSpec(24.0))
+
+    np.testing.assert_array_equal(bench.values(out), 24 * formats.decode("f32", rows, 20)[[8, 3]])

@@ -13,7 +13,8 @@ from zllm.backend.contract import Cache, Op, Value, Weight
 from zllm.backend.webgpu.attention import FULL_GROUPS, MAX_SPLITS, split_count
 from zllm.backend.webgpu.device import DeviceInfo
 from zllm.backend.webgpu.launch import fuse, missing
-from zllm.backend.webgpu.product import NormGatedSpec
+from zllm.backend.webgpu.product import NormedSpec
+from zllm.linear import LinearSpec
 from zllm.norm import RmsNormSpec
 from zllm.sampling import SampleSpec
 
@@ -64,7 +65,7 @@ def block() -> list[Op]:
     return [
         Op("rms_norm", (value(0), NORM), (value(1),), RmsNormSpec(0.5)),
         Op("linear", (value(1), W, None, None), (value(2),)),
-        Op("rms_norm", (value(2), NORM), (value(3),), RmsNormSpec(0.25)),
+        Op("rms_norm", (value(2), NORM), (value(3),), RmsNormSpec(0.25, 1.0)),
         Op("gated_linear", (value(3), W, None), (value(4),), GatedSpec("silu")),
         Op("linear", (value(4), W, None, value(2)), (value(5),)),
     ]
@@ -72,15 +73,33 @@ def block() -> list[Op]:
 
 def test_norms_fold_into_the_products_that_read_them() -> None:
     assert fuse(block(), GPU) == (
-        Op("norm_linear", (value(0), NORM, W, None, None), (value(2),), RmsNormSpec(0.5)),
+        Op(
+            "norm_linear",
+            (value(0), NORM, W, None, None),
+            (value(2),),
+            NormedSpec(RmsNormSpec(0.5), None),
+        ),
         Op(
             "norm_gated_linear",
             (value(2), NORM, W, None),
             (value(4),),
-            NormGatedSpec(0.25, "silu"),
+            NormedSpec(RmsNormSpec(0.25, 1.0), GatedSpec("silu")),
         ),
         Op("linear", (value(4), W, None, value(2)), (value(5),)),
     )
+
+
+def test_a_factor_is_kept_and_a_norm_of_each_head_stays() -> None:
+    """The second reads heads of 4 numbers: no product's mean square is theirs."""
+    ops = [
+        Op("rms_norm", (value(0), NORM), (value(1),), RmsNormSpec(0.5)),
+        Op("linear", (value(1), W, None, None), (value(2),), LinearSpec(3.0)),
+        Op("rms_norm", (value(2), Weight("head", (4,), (4,))), (value(3),), RmsNormSpec(0.5)),
+        Op("linear", (value(3), W, None, None), (value(4),)),
+    ]
+    spec = NormedSpec(RmsNormSpec(0.5), LinearSpec(3.0))
+    folded = Op("norm_linear", (value(0), NORM, W, None, None), (value(2),), spec)
+    assert fuse(ops, GPU) == (folded, *ops[2:])
 
 
 def test_norms_stay_on_software_adapters() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from tests.kernel.bench import Bench, assert_close, random_blocks
 from zllm.activation import GatedSpec, gated
-from zllm.backend.webgpu.product import NormGatedSpec
+from zllm.backend.webgpu.product import NormedSpec
+from zllm.linear import LinearSpec
 from zllm.norm import RmsNormSpec, rms_norm
 from zllm.quant import formats
 
@@ -34,6 +35,9 @@ SHAPES = {
 }
 
 
+GATES = [GatedSpec("silu"), GatedSpec("gelu_tanh"), GatedSpec("swiglu_oai", limit=7.0)]
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_linear(bench: Bench, rng: np.random.Generator, shape: tuple[str, int, int, int]) -> None:
     format, columns, rows, tokens = shape
@@ -52,7 +56,10 @@ def test_linear(bench: Bench, rng: np.random.Generator, shape: tuple[str, int, i
 def test_bias_residual_parts_banks_and_views(
     bench: Bench, rng: np.random.Generator, tokens: int
 ) -> None:
-    """q, k and v joined: two banks of different formats, three parts, all views displaced."""
+    """q, k and v joined: two banks of different formats, three parts, all views displaced.
+
+    Seeded faults seen to fail: the factor left out, or applied to the residual.
+    """
     columns, widths = 64, (48, 16, 16)
     banks = [("q4_1", random_blocks(rng, "q4_1", 48, columns))]
     banks += [("q8_0", random_blocks(rng, "q8_0", 32, columns))]
@@ -67,33 +74,40 @@ def test_bias_residual_parts_banks_and_views(
         bench.vector(bias),
         bench.input(residual, gap=1),
     )
-    bench.run("linear", operands, outs)
+    bench.run("linear", operands, outs, LinearSpec(0.3))
 
     assert bench.untouched(outs)
     weights = np.concatenate([formats.decode(f, rows, columns) for f, rows in banks])
-    expected = (x @ weights.astype(np.float64).T + bias + residual).astype(np.float32)
+    expected = (0.3 * (x @ weights.astype(np.float64).T + bias) + residual).astype(np.float32)
     assert_close(np.concatenate([bench.values(out) for out in outs], axis=1), expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("tokens", [1, 11])
 def test_norm_linear(bench: Bench, rng: np.random.Generator, tokens: int) -> None:
-    """rms_norm folded in. Seeded faults seen to fail: eps 1e-5, squares of another token."""
+    """rms_norm folded in. Seeded faults seen to fail: eps 1e-5, squares of another token,
+    no offset.
+    """
     encoded = random_blocks(rng, "q4_1", 30, 96)
     x = rng.standard_normal((tokens, 96)).astype(np.float32) * np.float32(0.1)
     x *= np.arange(1, tokens + 1, dtype=np.float32)[:, None]
     norm = rng.standard_normal(96).astype(np.float32)
     out = bench.output(tokens, 30)
     w = bench.matrix(("q4_1", encoded), columns=96)
-    spec = RmsNormSpec(1e-2)
-    bench.run("norm_linear", (bench.input(x), bench.vector(norm), w, None, None), (out,), spec)
+    spec = RmsNormSpec(1e-2, offset=1.0)
+    operands = (bench.input(x), bench.vector(norm), w, None, None)
+    bench.run("norm_linear", operands, (out,), NormedSpec(spec, LinearSpec(0.5)))
 
     weights = formats.decode("q4_1", encoded, 96)
-    assert_close(bench.values(out), rms_norm(x, norm, spec) @ weights.T, TOLERANCE)
+    expected = np.float32(0.5) * (rms_norm(x, norm, spec) @ weights.T)
+    assert_close(bench.values(out), expected, TOLERANCE)
 
 
+@pytest.mark.parametrize("spec", GATES, ids=lambda spec: spec.activation)
 @pytest.mark.parametrize("banks", [1, 2])
 @pytest.mark.parametrize("tokens", [1, 11])
-def test_gated_linear(bench: Bench, rng: np.random.Generator, tokens: int, banks: int) -> None:
+def test_gated_linear(
+    bench: Bench, rng: np.random.Generator, tokens: int, banks: int, spec: GatedSpec
+) -> None:
     """Two banks are not fused. Gates reach below -80, where e^-z leaves f32."""
     width = 35
     encoded = random_blocks(rng, "q4_1", 2 * width, 96)
@@ -105,13 +119,13 @@ def test_gated_linear(bench: Bench, rng: np.random.Generator, tokens: int, banks
     else:
         w = bench.matrix(("q4_1", encoded[:width]), ("q4_1", encoded[width:]), columns=96)
     operands = (bench.input(x), w, bench.vector(bias))
-    bench.run("gated_linear", operands, (out,), GatedSpec("silu"))
+    bench.run("gated_linear", operands, (out,), spec)
 
     assert bench.untouched([out])
-    both = x @ formats.decode("q4_1", encoded, 96).T + bias
+    both = (x @ formats.decode("q4_1", encoded, 96).T + bias).astype(np.float32)
     assert both[:, :width].min() < -80
     with np.errstate(over="ignore"):
-        expected = gated(both[:, :width], both[:, width:], GatedSpec("silu"))
+        expected = gated(both[:, :width], both[:, width:], spec)
     # The product of two results doubles their error.
     assert_close(bench.values(out), expected, 2 * TOLERANCE)
 
@@ -123,7 +137,7 @@ def test_norm_gated_linear(bench: Bench, rng: np.random.Generator) -> None:
     norm = rng.standard_normal(40).astype(np.float32)
     out = bench.output(tokens, width)
     w = bench.joined("f16", encoded, (width, width), 40)
-    spec = NormGatedSpec(1e-2, "silu")
+    spec = NormedSpec(RmsNormSpec(1e-2), GatedSpec("silu"))
     bench.run("norm_gated_linear", (bench.input(x), bench.vector(norm), w, None), (out,), spec)
 
     both = rms_norm(x, norm, RmsNormSpec(1e-2)) @ formats.decode("f16", encoded, 40).T

@@ -34,3 +34,18 @@ def test_rms_norm(
 
     assert bench.untouched([out])
     assert_close(bench.values(out), rms_norm(x, w, spec), TOLERANCE)
+
+
+def test_rms_norm_of_each_head(bench: Bench, rng: np.random.Generator) -> None:
+    """Seeded faults seen to fail: the offset left out, heads of another row."""
+    rows, heads, size = 5, 3, 20
+    x = rng.standard_normal((rows, heads, size)).astype(np.float32)
+    x *= np.arange(1, rows * heads + 1, dtype=np.float32).reshape(rows, heads, 1)
+    w = rng.standard_normal(size).astype(np.float32)
+    out = bench.output(rows, heads * size, gap=1)
+    spec = RmsNormSpec(1e-3, offset=1.0)
+    flat = bench.input(x.reshape(rows, -1), offset=3, gap=5)
+    bench.run("rms_norm", (flat, bench.vector(w)), (out,), spec)
+
+    assert bench.untouched([out])
+    assert_close(bench.values(out), rms_norm(x, w, spec).reshape(rows, -1), TOLERANCE)

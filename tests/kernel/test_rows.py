@@ -12,19 +12,23 @@ from zllm.backend.contract import PlanKey
 pytestmark = pytest.mark.vulkan
 
 
-def test_gated(plain_bench: Bench, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("limit", [0.0, 7.0])
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh", "swiglu_oai"])
+def test_gated(plain_bench: Bench, rng: np.random.Generator, activation: str, limit: float) -> None:
+    """Seeded faults seen to fail: up clamped on one side only, alpha 1, tanh of the bare gate."""
+    spec = GatedSpec(activation, limit)
     both = rng.standard_normal((5, 2, 9)).astype(np.float32) * np.float32(50)
     gate, up = both[:, 0].copy(), both[:, 1].copy()
     assert gate.min() < -90  # e^-z leaves f32
     bench = plain_bench
     out = bench.output(5, 9, gap=2)
     operands = (bench.input(gate, offset=1, gap=9), bench.input(up, offset=2))
-    bench.run("gated", operands, (out,), GatedSpec("silu"))
+    bench.run("gated", operands, (out,), spec)
 
     assert bench.untouched([out])
     # Measured: 1e-7.
     with np.errstate(over="ignore"):
-        expected = gated(gate, up, GatedSpec("silu"))
+        expected = gated(gate, up, spec)
     assert_close(bench.values(out), expected, 1e-6)
 
 

@@ -21,7 +21,7 @@ from zllm.activation import GatedSpec
 from zllm.attention.gqa import GqaSpec
 from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
-from zllm.backend.webgpu.product import NormGatedSpec
+from zllm.backend.webgpu.product import NormedSpec
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.norm import RmsNormSpec
 from zllm.sampling import SampleSpec
@@ -86,9 +86,12 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
         ragged = bench.matrix(("f16", random_blocks(rng, "f16", 16, 9)), columns=9)
         narrow = bench.input(np.ones((tokens, 9), np.float32))
         bench.run("linear", (narrow, ragged, None, None), (out,))
-        bench.run("norm_linear", (x, norm, w, None, None), (out,), RmsNormSpec(1e-5))
+        bench.run(
+            "norm_linear", (x, norm, w, None, None), (out,), NormedSpec(RmsNormSpec(1e-5), None)
+        )
         gated = (bench.output(tokens, 8),)
-        bench.run("norm_gated_linear", (x, norm, w, None), gated, NormGatedSpec(1e-5, "silu"))
+        spec = NormedSpec(RmsNormSpec(1e-5), GatedSpec("silu"))
+        bench.run("norm_gated_linear", (x, norm, w, None), gated, spec)
     bench.run("rms_norm", (x, norm), (bench.output(tokens, 256),), RmsNormSpec(1e-5))
     bench.run("gated", (x, x), (bench.output(tokens, 256),), GatedSpec("silu"))
     for name in ("token", "result", "counts", "bias"):

@@ -72,12 +72,12 @@ def lower_rope_append(op: Op, context: Context) -> list[Dispatch]:
 
 
 def lower_attend(op: Op, context: Context) -> list[Dispatch]:
-    q, cache = op.ins
+    q, cache = op.ins[:2]
     assert isinstance(cache, Cache)
     view, out = context.view(q), context.view(op.outs[0])  # type: ignore[arg-type]
     if context.info.software:
         return [_attend_lanes(op, context, view, out)]
-    splits = split_count(context.key.context, out.rows * op.spec.heads)
+    splits = split_count(_seen(op, context), out.rows * op.spec.heads)
     if splits == 1:
         return [_attend_group(op, context, view, out, 1)]
     quads = op.spec.head_size // 4
@@ -85,6 +85,12 @@ def lower_attend(op: Op, context: Context) -> list[Dispatch]:
     scattered = View(parts, 0, 0, out.rows, out.columns)
     first = _attend_group(op, context, view, scattered, splits)
     return [first, _combine(op, context, parts, out, splits)]
+
+
+def _seen(op: Op, context: Context) -> int:
+    """The most positions of a query."""
+    longest = context.key.context
+    return min(longest, op.spec.window) if op.spec.window else longest
 
 
 def split_count(context: int, queries: int) -> int:
@@ -102,6 +108,8 @@ def _shared(op: Op, context: Context, q: View, out: View) -> dict[str, float]:
         "KV_HEADS": spec.kv_heads,
         "QUADS": spec.head_size // 4,
         "SCALE": spec.scale,
+        "WINDOW": spec.window,
+        "HAS_SINKS": len(op.ins) > 2,
         "SEQ": at["seq"],
         "POSITION": at["position"],
         "VALID_ROWS": at["valid_rows"],
@@ -125,7 +133,7 @@ def _attend_lanes(op: Op, context: Context, q: View, out: View) -> Dispatch:
 
 
 def _attend_group(op: Op, context: Context, q: View, out: View, splits: int) -> Dispatch:
-    tiles = ceil_div(context.key.context, splits * GROUP_THREADS)
+    tiles = ceil_div(_seen(op, context), splits * GROUP_THREADS)
     values = _shared(op, context, q, out) | {
         "THREADS": GROUP_THREADS,
         "SPLITS": splits,
@@ -147,9 +155,11 @@ def _attend(
 ) -> Dispatch:
     cache: Any = op.ins[1]
     kv = context.kv(cache)
-    access = ("read", "read", "read", "read", "write")
+    # WGSL has no optional binding: without sinks q stands in.
+    sinks = context.banks(op.ins[2])[0].buffer if len(op.ins) > 2 else q.buffer  # type: ignore[arg-type]
+    access = ("read", "read", "read", "read", "read", "write")
     kernel = Kernel(sources[-1], compose(*sources), access, constants(values))  # type: ignore[arg-type]
-    return Dispatch(kernel, (q.buffer, kv.k, kv.v, context.step, out), grid)
+    return Dispatch(kernel, (q.buffer, kv.k, kv.v, context.step, sinks, out), grid)
 
 
 def _combine(op: Op, context: Context, parts: Buffer, out: View, splits: int) -> Dispatch:

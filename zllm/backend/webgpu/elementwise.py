@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zllm.activation import GatedSpec
 from zllm.backend.contract import Op
 from zllm.backend.webgpu.device import Dispatch, Kernel
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
@@ -12,6 +13,7 @@ from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
 from zllm.norm import RmsNormSpec
 
+ACTIVATIONS = ("silu", "gelu_tanh", "swiglu_oai")  # numbered as in activation.wgsl
 GATED_GRID = 1024  # workgroups of 64; each strides
 
 
@@ -41,6 +43,7 @@ def lower_embed(op: Op, context: Context) -> list[Dispatch]:
             "TOKEN": at["token"],
             "SEQ": at["seq"],
             "LANE": at["lane"],
+            "FACTOR": 1.0 if op.spec is None else op.spec.scale,
         } | places(out=out)
         wgsl = compose("input_none", *spec.sources, "embed")
         kernel = Kernel(
@@ -59,28 +62,39 @@ def lower_rms_norm(op: Op, context: Context) -> list[Dispatch]:
     (bank,) = context.banks(w)  # type: ignore[arg-type]
     info = context.info
     values: dict[str, float] = {
-        "COLUMNS": view.columns,
+        "COLUMNS": bank.columns,
         "ROWS": view.rows,
+        "RUNS": view.columns // bank.columns,
         "EPS": spec.eps,
+        "OFFSET": spec.offset,
         "THREADS": max(info.subgroup_size, 4) if info.software else 128,
     } | places(x=view, out=out)
     wgsl = compose(reduction(info), "rms_norm")
     kernel = Kernel("rms_norm", wgsl, ("read", "read", "write"), constants(values))
     buffers = (view.buffer, bank.buffer, out.buffer)
-    return [Dispatch(kernel, buffers, strided_grid(view.rows, info))]
+    return [Dispatch(kernel, buffers, strided_grid(view.rows * view.columns // bank.columns, info))]
 
 
 def lower_gated(op: Op, context: Context) -> list[Dispatch]:
     gate, up = op.ins
-    return [
-        gated_dispatch(context.view(gate), context.view(up), context.view(op.outs[0]))  # type: ignore[arg-type]
-    ]
+    out = context.view(op.outs[0])
+    return [gated_dispatch(context.view(gate), context.view(up), out, op.spec)]  # type: ignore[arg-type]
 
 
-def gated_dispatch(gate: View, up: View, out: View) -> Dispatch:
-    values: dict[str, float] = {"COLUMNS": out.columns, "ROWS": out.rows}
+def activation(spec: GatedSpec) -> dict[str, float]:
+    """The constants of activation.wgsl."""
+    return {
+        "ACTIVATION": ACTIVATIONS.index(spec.activation),
+        "LIMIT": spec.limit,
+        "ALPHA": spec.alpha,
+    }
+
+
+def gated_dispatch(gate: View, up: View, out: View, spec: GatedSpec) -> Dispatch:
+    values: dict[str, float] = {"COLUMNS": out.columns, "ROWS": out.rows} | activation(spec)
     values |= places(gate=gate, up=up, out=out)
-    kernel = Kernel("gated", compose("silu", "gated"), ("read", "read", "write"), constants(values))
+    wgsl = compose("silu", "activation", "gated")
+    kernel = Kernel("gated", wgsl, ("read", "read", "write"), constants(values))
     grid = (min(GATED_GRID, ceil_div(out.rows * out.columns, 64)), 1, 1)
     return Dispatch(kernel, (gate.buffer, up.buffer, out.buffer), grid)
 

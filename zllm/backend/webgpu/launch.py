@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zllm.backend.contract import Op, Value
-from zllm.backend.webgpu import attention, elementwise, product, sampler, wgsl_format
+from zllm.backend.webgpu import attention, elementwise, moe, product, sampler, wgsl_format
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch
 from zllm.backend.webgpu.lowering import Context, ResidentForm
-from zllm.backend.webgpu.product import NormGatedSpec
+from zllm.backend.webgpu.product import NormedSpec
 
 Lower = Callable[[Op, Context], list[Dispatch]]
 Missing = Callable[[Op, DeviceInfo], str | None]
@@ -24,12 +24,17 @@ LOWER: dict[str, Lower] = {
     "rope_append": attention.lower_rope_append,
     "attend": attention.lower_attend,
     "last_rows": elementwise.lower_last_rows,
+    "route": moe.lower_route,
+    "route_by_token": moe.lower_route_by_token,
+    "experts": moe.lower_experts,
     "sample": sampler.lower_sample,
     "logits": elementwise.lower_logits,
 }
 MISSING: dict[str, Missing] = {
     "rope_append": attention.missing_rope_append,
     "attend": attention.missing_attend,
+    "route": moe.missing_route,
+    "route_by_token": moe.missing_route,
     "sample": sampler.missing_sample,
 }
 
@@ -44,16 +49,8 @@ def missing(op: Op, info: DeviceInfo) -> str | None:
     if op.name not in LOWER:
         return "there is no WGSL kernel for it"
     activation = getattr(op.spec, "activation", "silu")
-    if activation != "silu":
+    if activation not in elementwise.ACTIVATIONS:
         return f"no WGSL for the activation {activation!r}"
-    if op.name in ("embed", "linear") and op.spec is not None:
-        return f"no WGSL for the factor {op.spec.scale}"
-    if getattr(op.spec, "offset", 0.0) or getattr(op.spec, "limit", 0.0):
-        return "no WGSL for norm offsets and clamped gates"
-    if op.name == "attend" and (op.spec.window or len(op.ins) > 2):
-        return "no WGSL for windows and sinks"
-    if op.name == "rms_norm" and op.ins[1].shape != op.outs[0].shape[1:]:  # type: ignore[union-attr]
-        return "no WGSL for a norm of each head"
     refuse = MISSING.get(op.name)
     return None if refuse is None else refuse(op, info)
 
@@ -80,10 +77,15 @@ def fuse(ops: Sequence[Op], info: DeviceInfo) -> tuple[Op, ...]:
     norms = {
         op.outs[0].id: op
         for op in ops
-        if op.name == "rms_norm" and all(_foldable(op, r) for r in readers[op.outs[0].id])
+        if _whole(op) and all(_foldable(op, r) for r in readers[op.outs[0].id])
     }
     kept = (op for op in ops if not (op.outs and op.outs[0].id in norms))
     return tuple(_fold(norms[op.ins[0].id], op) if _reads(op, norms) else op for op in kept)  # type: ignore[union-attr]
+
+
+def _whole(op: Op) -> bool:
+    """A norm of whole rows."""
+    return op.name == "rms_norm" and op.ins[1].shape == op.outs[0].shape[1:]  # type: ignore[union-attr]
 
 
 def _foldable(norm: Op, reader: Op) -> bool:
@@ -97,7 +99,4 @@ def _reads(op: Op, norms: dict[int, Op]) -> bool:
 
 def _fold(norm: Op, op: Op) -> Op:
     x, w = norm.ins
-    spec = norm.spec
-    if op.name == "gated_linear":
-        spec = NormGatedSpec(norm.spec.eps, op.spec.activation)
-    return Op(f"norm_{op.name}", (x, w, *op.ins[1:]), op.outs, spec)
+    return Op(f"norm_{op.name}", (x, w, *op.ins[1:]), op.outs, NormedSpec(norm.spec, op.spec))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zllm.activation import GatedSpec
 from zllm.backend.contract import Op
 from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
-from zllm.backend.webgpu.elementwise import gated_dispatch
+from zllm.backend.webgpu.elementwise import activation, gated_dispatch
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Bank, Context, View
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
+from zllm.linear import LinearSpec
 from zllm.norm import RmsNormSpec
 
 ACCESS: tuple[Access, ...] = ("read", "read", "read", "read", "read", "write")
@@ -20,16 +21,17 @@ ACCESS: tuple[Access, ...] = ("read", "read", "read", "read", "read", "write")
 # Tokens up to which one workgroup for four matrix rows beats tiles; the kernel holds no more.
 ROWS_TOKENS = 8
 ROWS_THREADS = 64
+NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
 TILE_ROWS, TILE_TOKENS = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
-class NormGatedSpec:
-    """rms_norm, then gated_linear."""
+class NormedSpec:
+    """rms_norm, then the product that reads it."""
 
-    eps: float
-    activation: str
+    norm: RmsNormSpec
+    product: LinearSpec | GatedSpec | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,61 +41,61 @@ class Product:
     x: View
     out: View  # column n is row n of all banks
     norm: Buffer | None = None
-    eps: float = 0.0
+    norm_spec: RmsNormSpec = NO_NORM
     bias: Buffer | None = None
     residual: View | None = None
-    gated: bool = False
+    factor: float = 1.0
+    gated: GatedSpec | None = None
 
 
 def lower_linear(op: Op, context: Context) -> list[Dispatch]:
     x, w, bias, residual = op.ins
-    return _lower_linear(op, context, (x, None, w, bias, residual), 0.0)
+    return _lower_linear(op, context, (x, None, w, bias, residual), NormedSpec(NO_NORM, op.spec))
 
 
 def lower_norm_linear(op: Op, context: Context) -> list[Dispatch]:
-    spec: RmsNormSpec = op.spec
-    return _lower_linear(op, context, op.ins, spec.eps)
+    return _lower_linear(op, context, op.ins, op.spec)
 
 
 def _lower_linear(
-    op: Op, context: Context, operands: tuple[Any, ...], eps: float
+    op: Op, context: Context, operands: tuple[Any, ...], spec: NormedSpec
 ) -> list[Dispatch]:
     x, norm, w, bias, residual = operands
     product = Product(
         x=context.view(x),
         out=context.view(op.outs[0]),
         norm=_vector(norm, context),
-        eps=eps,
+        norm_spec=spec.norm,
         bias=_vector(bias, context),
         residual=None if residual is None else context.view(residual),
+        factor=spec.product.scale if isinstance(spec.product, LinearSpec) else 1.0,
     )
     return [dispatch(product, bank, context.info) for bank in context.banks(w)]
 
 
 def lower_gated_linear(op: Op, context: Context) -> list[Dispatch]:
     x, w, bias = op.ins
-    spec: GatedSpec = op.spec
-    return _lower_gated(op, context, (x, None, w, bias), NormGatedSpec(0.0, spec.activation))
+    return _lower_gated(op, context, (x, None, w, bias), NormedSpec(NO_NORM, op.spec))
 
 
 def lower_norm_gated_linear(op: Op, context: Context) -> list[Dispatch]:
-    spec: NormGatedSpec = op.spec
-    return _lower_gated(op, context, op.ins, spec)
+    return _lower_gated(op, context, op.ins, op.spec)
 
 
 def _lower_gated(
-    op: Op, context: Context, operands: tuple[Any, ...], spec: NormGatedSpec
+    op: Op, context: Context, operands: tuple[Any, ...], spec: NormedSpec
 ) -> list[Dispatch]:
     """Fused where gates and their partners lie in one bank, else a product and the activation."""
     x, norm, w, bias = operands
+    assert isinstance(spec.product, GatedSpec), spec
     out = context.view(op.outs[0])
     product = Product(
         x=context.view(x),
         out=out,
         norm=_vector(norm, context),
-        eps=spec.eps,
+        norm_spec=spec.norm,
         bias=_vector(bias, context),
-        gated=True,
+        gated=spec.product,
     )
     banks = context.banks(w)
     if len(banks) == 1:
@@ -102,15 +104,9 @@ def _lower_gated(
     both = context.scratch(4 * out.rows * 2 * width)
     gate = View(both, 0, 2 * width, out.rows, width)
     up = View(both, width, 2 * width, out.rows, width)
-    plain = Product(
-        product.x,
-        View(both, 0, 2 * width, out.rows, 2 * width),
-        product.norm,
-        spec.eps,
-        product.bias,
-    )
+    plain = replace(product, out=View(both, 0, 2 * width, out.rows, 2 * width), gated=None)
     parts = [dispatch(plain, bank, context.info) for bank in banks]
-    return [*parts, gated_dispatch(gate, up, out)]
+    return [*parts, gated_dispatch(gate, up, out, spec.product)]
 
 
 def _vector(weight: Any, context: Context) -> Buffer | None:
@@ -139,14 +135,18 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
         "HAS_BIAS": product.bias is not None,
         "HAS_RESIDUAL": residual is not None,
         "NORM": product.norm is not None,
-        "EPS": product.eps,
-        "GATED": product.gated,
+        "EPS": product.norm_spec.eps,
+        "NORM_OFFSET": product.norm_spec.offset,
+        "FACTOR": product.factor,
+        "GATED": product.gated is not None,
     }
+    if product.gated:
+        values |= activation(product.gated)
     if residual is not None:
         values |= {"RESIDUAL_OFFSET": residual.offset, "RESIDUAL_STRIDE": residual.stride}
-    shape, sources, more, grid = _shape(rows, x.rows, product.gated, info)
+    shape, sources, more, grid = _shape(rows, x.rows, product.gated is not None, info)
     decode = FORMATS[bank.format].sources
-    wgsl = compose(_input(product, bank), *decode, "silu", "product", *sources)
+    wgsl = compose(_input(product, bank), *decode, "silu", "activation", "product", *sources)
     kernel = Kernel(f"{shape}_{bank.format}", wgsl, ACCESS, constants(values | more))
     # WGSL has no optional binding: where nothing is read, x stands in.
     buffers = (

@@ -15,15 +15,17 @@ fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
     }
     let g = head * KV_HEADS / HEADS;
     let seq = u32(step[SEQ + row]);
-    let first = group.z * SPLIT_POSITIONS;
-    let end = min(u32(step[POSITION + row]) + 1u, first + SPLIT_POSITIONS);
+    let last = u32(step[POSITION + row]);
+    let first = first_seen(last) + group.z * SPLIT_POSITIONS;
+    let end = min(last + 1u, first + SPLIT_POSITIONS);
     let origin = (Q_OFFSET + row * Q_STRIDE) / 4u + head * QUADS;
     // A thread sums the values of every SLICES-th position, four numbers of each.
     let slice_count = THREADS / QUADS;
     let slice = lane / QUADS;
     let quad = lane % QUADS;
-    var peak = LOWEST;
-    var total = 0.0;
+    let start = begin(head, group.z == 0u);
+    var peak = start.x;
+    var total = start.y;
     var acc = vec4<f32>();
     for (var tile = first; tile < end; tile += THREADS) {
         let position = tile + lane;

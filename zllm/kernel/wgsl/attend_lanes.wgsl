@@ -10,10 +10,11 @@ fn attend(unit: u32, lane: u32, lanes: u32) {
     let seq = u32(step[SEQ + row]);
     let last = u32(step[POSITION + row]);
     let origin = (Q_OFFSET + row * Q_STRIDE) / 4u + head * QUADS;
-    var peak = LOWEST;
-    var total = 0.0;
+    let start = begin(head, lane == 0u);
+    var peak = start.x;
+    var total = start.y;
     var acc = array<vec4<f32>, 64>();
-    for (var p = 4u * lane; p <= last; p += 4u * lanes) {
+    for (var p = first_seen(last) + 4u * lane; p <= last; p += 4u * lanes) {
         let e0 = entry(seq, p, g);
         let e1 = entry(seq, min(p + 1u, last), g);
         let e2 = entry(seq, min(p + 2u, last), g);

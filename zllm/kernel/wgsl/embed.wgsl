@@ -1,4 +1,5 @@
-// Rows of a table for the round's tokens. -1 is the token drawn last for the row's sequence.
+// Rows of a table for the round's tokens, times FACTOR. Token -1 is the one drawn last for the
+// row's sequence.
 @group(0) @binding(1) var<storage, read> step: array<i32>;
 @group(0) @binding(2) var<storage, read> carry_token: array<i32>;
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
@@ -12,6 +13,7 @@ override SEQ: u32;
 override LANE: u32;
 override OUT_OFFSET: u32;
 override OUT_STRIDE: u32;
+override FACTOR: f32;
 
 // One thread decodes eight elements.
 @compute @workgroup_size(32)
@@ -38,7 +40,7 @@ fn store(t: u32, quad: u32, v: vec4<f32>) {
     for (var i = 0u; i < 4u; i++) {
         let column = 4u * quad + i;
         if (column < COLUMNS) {
-            out[OUT_OFFSET + t * OUT_STRIDE + column] = v[i];
+            out[OUT_OFFSET + t * OUT_STRIDE + column] = FACTOR * v[i];
         }
     }
 }

@@ -1,4 +1,4 @@
-// silu(gate) ⊙ up, element by element.
+// activation(gate) ⊙ up, element by element.
 @group(0) @binding(0) var<storage, read> gate: array<f32>;
 @group(0) @binding(1) var<storage, read> up: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
@@ -19,6 +19,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         let column = i % COLUMNS;
         let z = gate[GATE_OFFSET + row * GATE_STRIDE + column];
         let u = up[UP_OFFSET + row * UP_STRIDE + column];
-        out[OUT_OFFSET + row * OUT_STRIDE + column] = silu(z) * u;
+        out[OUT_OFFSET + row * OUT_STRIDE + column] = activate(z, u);
     }
 }

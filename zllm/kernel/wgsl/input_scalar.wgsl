@@ -6,6 +6,7 @@
 override COLUMNS: u32;
 override X_OFFSET: u32 = 0u; // elements, as all offsets and strides
 override X_STRIDE: u32;
+override NORM_OFFSET: f32 = 0.0; // of the norm weight
 
 fn within(quad: u32) -> vec4<bool> {
     return (vec4<u32>(4u * quad) + vec4<u32>(0u, 1u, 2u, 3u)) < vec4<u32>(COLUMNS);
@@ -20,7 +21,6 @@ fn x4(row: u32, quad: u32) -> vec4<f32> {
 
 fn norm4(quad: u32) -> vec4<f32> {
     let i = 4u * quad;
-    return select(
-        vec4<f32>(), vec4<f32>(norm[i], norm[i + 1u], norm[i + 2u], norm[i + 3u]), within(quad)
-    );
+    let w = vec4<f32>(norm[i], norm[i + 1u], norm[i + 2u], norm[i + 3u]);
+    return select(vec4<f32>(), w + NORM_OFFSET, within(quad));
 }

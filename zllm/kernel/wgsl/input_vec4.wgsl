@@ -5,6 +5,7 @@
 override COLUMNS: u32;
 override X_OFFSET: u32 = 0u; // elements, as all offsets and strides
 override X_STRIDE: u32;
+override NORM_OFFSET: f32 = 0.0; // of the norm weight
 
 // Columns 4·quad … 4·quad+3 of row `row`.
 fn x4(row: u32, quad: u32) -> vec4<f32> {
@@ -12,5 +13,5 @@ fn x4(row: u32, quad: u32) -> vec4<f32> {
 }
 
 fn norm4(quad: u32) -> vec4<f32> {
-    return norm[quad];
+    return norm[quad] + NORM_OFFSET;
 }

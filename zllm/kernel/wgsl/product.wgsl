@@ -14,6 +14,7 @@ override HAS_BIAS: bool = false;
 override HAS_RESIDUAL: bool = false;
 override NORM: bool = false; // x is divided by its root mean square and multiplied by `norm` first
 override EPS: f32 = 0.0;
+override FACTOR: f32 = 1.0; // of the product and its bias
 override GATED: bool = false; // rows [0, ROWS) are gates, rows [ROWS, 2·ROWS) what they multiply
 
 fn norm_scale(squares: f32) -> f32 {
@@ -28,6 +29,7 @@ fn store(token: u32, row: u32, value: f32) {
     if (HAS_BIAS) {
         y += bias[FIRST_ROW + row];
     }
+    y *= FACTOR;
     if (HAS_RESIDUAL) {
         y += residual[RESIDUAL_OFFSET + token * RESIDUAL_STRIDE + FIRST_ROW + row];
     }
@@ -41,5 +43,5 @@ fn store_gated(token: u32, row: u32, gate: f32, up: f32) {
         g += bias[row];
         u += bias[ROWS + row];
     }
-    out[OUT_OFFSET + token * OUT_STRIDE + row] = silu(g) * u;
+    out[OUT_OFFSET + token * OUT_STRIDE + row] = activate(g, u);
 }
