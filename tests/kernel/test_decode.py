@@ -14,17 +14,21 @@ from numpy.typing import NDArray
 
 from tests.kernel.bench import Bench, random_blocks
 from zllm.backend.contract import PlanKey
+from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.quant import formats
 
 pytestmark = pytest.mark.vulkan
 
-BLOCK_FORMATS = ("q4_0", "q4_1", "q8_0", "q6_k")
+BLOCK_FORMATS = [name for name, spec in FORMATS.items() if spec.elements == 32]
 
 
 def bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Bit patterns, with every NaN the same and one zero: a device may drop the sign of 0 · x."""
+    """Bit patterns, with every NaN the same and one zero: a device may drop the sign of 0 · x, and
+    subnormal numbers as well (MXFP4's smallest scales are subnormal, their products a little more).
+    """
     plain = np.where(np.isnan(values), np.float32(np.nan), values)
-    return np.where(plain == 0, np.float32(0), plain).view(np.uint32)
+    tiny = np.abs(plain) < np.float32(12 * 2.0**-127)
+    return np.where(tiny, np.float32(0), plain).view(np.uint32)
 
 
 def decoded(

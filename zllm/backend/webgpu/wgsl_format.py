@@ -1,4 +1,16 @@
-"""How each stored format lies on the device and which WGSL decodes it."""
+"""How each stored format lies on the device and which WGSL decodes it.
+
+Each stored format is one of three kinds:
+
+- a key of `FORMATS` without `Planes`: as stored, or with the integers of a row before its scales;
+- a key of `FORMATS` with `Planes`: a kernel cuts the codes into planes of 4, 2 and 1 bits, exact;
+- none (`q8_k`, `iq1_*`, `iq2_*`, `iq3_*`, `f64`, `f8_*`, integers, and every scheme of
+  `zllm.quant.weights`: FP8, MXFP8, NVFP4, GPTQ, AWQ, …): decoded on the host and resident as f32,
+  exact as well, at 32 bits a weight.
+
+Bits a weight where planes are not as small as the file: q2_k 4 (2.6), q3_k 4 (3.4), iq4_xs 5
+(4.25), nvfp4 5 (4.5), tq1_0, tq2_0, q1_0 and q2_0 3 (1.1 … 2.25), q6_k 7 (6.6).
+"""
 
 from __future__ import annotations
 
@@ -15,19 +27,49 @@ ROW_WORDS = 4  # rows are whole vec4s
 
 
 @dataclass(frozen=True, slots=True)
+class Planes:
+    """Codes of `bits` bits in planes (codes.wgsl), then the row's scales."""
+
+    bits: int
+    scales: str  # the source that reads them
+    scale_bits: int  # of a block of 32
+
+    def words(self, blocks: int) -> tuple[int, int]:
+        """Of a row: of codes, of scales."""
+        return self.bits * blocks, ceil_div(self.scale_bits * blocks, 32)
+
+
+@dataclass(frozen=True, slots=True)
 class WgslFormat:
     """The file's block of `elements` is `scale_bytes`, then integers; on the device a row is the
-    integers of all blocks, then the scales of all blocks.
+    integers of all blocks, then the scales of all blocks. Or `planes`, of blocks of 32.
     """
 
     elements: int
     block_bytes: int
     scale_bytes: int
     sources: tuple[str, ...]
+    planes: Planes | None = None
 
     def blocks(self, columns: int) -> int:
         """Of a row; plain floats fill the last one with zeros."""
         return ceil_div(columns, self.elements)
+
+
+def _integers(bits: int, zero: int, scales: str, scale_bits: int) -> WgslFormat:
+    """s (q - zero) + m."""
+    values = ("spread", f"zero_{zero}", "values_integer")
+    return _planes(values, Planes(bits, scales, scale_bits))
+
+
+def _listed(values: str, scales: str, scale_bits: int) -> WgslFormat:
+    """s times an entry of a list of 16."""
+    return _planes((f"list_{values}", "values_list"), Planes(4, scales, scale_bits))
+
+
+def _planes(values: tuple[str, ...], planes: Planes) -> WgslFormat:
+    codes = (f"codes_{planes.bits}", "codes", *values, "scales", "factors", planes.scales)
+    return WgslFormat(32, 0, 0, ("block32", *codes, "decode_scaled"), planes)
 
 
 FORMATS = {
@@ -39,13 +81,30 @@ FORMATS = {
     "q8_0": WgslFormat(32, 34, 2, ("block32", "spread", "decode_q8_0")),
     # Cut into blocks of 32: 16 bytes of nibbles, 8 of upper bits, and 4 of scales.
     "q6_k": WgslFormat(32, 28, 4, ("block32", "spread", "decode_q6_k")),
+    "q5_0": _integers(5, 16, "scales_f16", 16),
+    "q5_1": _integers(5, 0, "scales_f16_min", 32),
+    "q2_k": _integers(2, 0, "scales_i8_min", 64),
+    "q3_k": _integers(3, 4, "scales_i8", 32),
+    "q4_k": _integers(4, 0, "scales_k", 16),
+    "q5_k": _integers(5, 0, "scales_k", 16),
+    "iq4_nl": _listed("iq4", "scales_f16", 16),
+    "iq4_xs": _listed("iq4", "scales_i8", 32),
+    "mxfp4": _listed("e2m1", "scales_e8m0", 8),
+    "nvfp4": _listed("e2m1", "scales_f16_pair", 32),
+    "tq1_0": _integers(2, 1, "scales_i8", 32),
+    "tq2_0": _integers(2, 1, "scales_i8", 32),
+    "q1_0": _integers(2, 1, "scales_i8", 32),
+    "q2_0": _integers(2, 1, "scales_i8", 32),
 }
 
 
 def resident(format: str, columns: int) -> ResidentForm:
-    """How rows of a stored matrix lie on the device."""
+    """How rows of a stored matrix lie on the device; KeyError if no kernel decodes the format."""
     spec = FORMATS[format]
     blocks = spec.blocks(columns)
+    if spec.planes is not None:
+        row_words = ceil_div(sum(spec.planes.words(blocks)), ROW_WORDS) * ROW_WORDS
+        return ResidentForm(format, row_words, partial(_repack_codes, format))
     row_words = ceil_div(ceil_div(blocks * spec.block_bytes, 4), ROW_WORDS) * ROW_WORDS
     if format == "q6_k":
         return ResidentForm(format, row_words, _repack_q6_k)
@@ -64,7 +123,7 @@ def _repack(spec: WgslFormat, raw: Bank, bank: Bank) -> list[Dispatch]:
         "SCALE_BYTES": spec.scale_bytes,
         "ROW_WORDS": bank.row_words,
     }
-    return _repack_dispatch("repack", values, raw, bank)
+    return _repack_dispatch("repack", ("repack",), values, raw, bank)
 
 
 def _repack_q6_k(raw: Bank, bank: Bank) -> list[Dispatch]:
@@ -73,9 +132,27 @@ def _repack_q6_k(raw: Bank, bank: Bank) -> list[Dispatch]:
         "RAW_ROW_WORDS": raw.row_words,
         "BLOCKS": FORMATS["q6_k"].blocks(raw.columns),
     }
-    return _repack_dispatch("repack_q6_k", values, raw, bank)
+    return _repack_dispatch("repack_q6_k", ("repack_q6_k",), values, raw, bank)
 
 
-def _repack_dispatch(name: str, values: dict[str, int], raw: Bank, bank: Bank) -> list[Dispatch]:
-    kernel = Kernel(name, compose(name), ("read", "write"), constants(values))
+def _repack_codes(format: str, raw: Bank, bank: Bank) -> list[Dispatch]:
+    spec = FORMATS[format]
+    planes = spec.planes
+    assert planes is not None
+    blocks = spec.blocks(raw.columns)
+    values = {
+        "ROWS": raw.rows,
+        "RAW_ROW_WORDS": raw.row_words,
+        "ROW_WORDS": bank.row_words,
+        "BLOCKS": blocks,
+        "SCALE_WORDS": planes.words(blocks)[1],
+    }
+    sources = (f"codes_{planes.bits}", f"from_{format}", "repack_codes")
+    return _repack_dispatch(f"repack_{format}", sources, values, raw, bank)
+
+
+def _repack_dispatch(
+    name: str, sources: tuple[str, ...], values: dict[str, int], raw: Bank, bank: Bank
+) -> list[Dispatch]:
+    kernel = Kernel(name, compose(*sources), ("read", "write"), constants(values))
     return [Dispatch(kernel, (raw.buffer, bank.buffer), (REPACK_GRID, 1, 1))]
