@@ -9,13 +9,14 @@ import pytest
 
 from zllm.activation import GatedSpec
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.contract import Cache, Op, Value, Weight
+from zllm.backend.contract import Op, Value, Weight
 from zllm.backend.webgpu.attention import FULL_GROUPS, MAX_SPLITS, split_count
 from zllm.backend.webgpu.device import DeviceInfo
 from zllm.backend.webgpu.launch import fuse, missing
 from zllm.backend.webgpu.product import NormedSpec
 from zllm.linear import LinearSpec
 from zllm.norm import RmsNormSpec
+from zllm.rope import RotateSpec
 from zllm.sampling import SampleSpec
 
 GPU = DeviceInfo("gpu", False, frozenset(), 0, 1 << 27, 1 << 28, 65535, 16384, 256)
@@ -42,15 +43,7 @@ def heads(head_size: int, rotated: int) -> GqaSpec:
         (Op("attend", (value(0),), (value(1),), heads(260, 4)), "head size 260"),
         (Op("attend", (value(0),), (Value(1, (70000, 8)),), heads(8, 8)), "70000 rows"),
         (Op("rope_append", (), (value(1),), heads(8, 10)), "rotated 10"),
-        (
-            Op(
-                "rope_append",
-                (value(0), value(1), value(2), Cache("kv", "full"), Weight("t", (16, 8), (8, 8))),
-                (value(3),),
-                heads(8, 8),
-            ),
-            "two parts",
-        ),
+        (Op("rope", (), (value(1),), RotateSpec(1, 8, 6, 4, False)), "from 6 on"),
         (Op("sample", (value(0),), (), SampleSpec(1 << 24, True, -1)), "vocabulary"),
     ],
     ids=lambda x: x.name if isinstance(x, Op) else "",

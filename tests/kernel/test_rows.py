@@ -1,4 +1,4 @@
-"""Ops that only move or combine rows: gated, last_rows, logits."""
+"""Ops that only move or combine rows: gated, add, last_rows, logits."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ def test_gated(plain_bench: Bench, rng: np.random.Generator, activation: str, li
     with np.errstate(over="ignore"):
         expected = gated(gate, up, spec)
     assert_close(bench.values(out), expected, 1e-6)
+
+
+def test_add(plain_bench: Bench, rng: np.random.Generator) -> None:
+    x, y = rng.standard_normal((2, 7, 11)).astype(np.float32)
+    bench = plain_bench
+    out = bench.output(7, 11, gap=2)
+    bench.run("add", (bench.input(x, gap=3), bench.input(y, offset=1, gap=1)), (out,))
+
+    assert bench.untouched([out])
+    np.testing.assert_array_equal(bench.values(out), x + y)
 
 
 def test_last_rows(plain_bench: Bench, rng: np.random.Generator) -> None:

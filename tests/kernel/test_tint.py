@@ -23,6 +23,8 @@ from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.product import NormedSpec
 from zllm.backend.webgpu.wgsl_format import FORMATS
+from zllm.moe.experts import ExpertsSpec
+from zllm.moe.routing import RouteSpec
 from zllm.norm import RmsNormSpec
 from zllm.sampling import SampleSpec
 
@@ -94,6 +96,8 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
         bench.run("norm_gated_linear", (x, norm, w, None), gated, spec)
     bench.run("rms_norm", (x, norm), (bench.output(tokens, 256),), RmsNormSpec(1e-5))
     bench.run("gated", (x, x), (bench.output(tokens, 256),), GatedSpec("silu"))
+    bench.run("add", (x, x), (bench.output(tokens, 256),))
+    record_experts(bench, rng, formats[-1])
     for name in ("token", "result", "counts", "bias"):
         bench.carry(name, np.zeros(64, np.int32))
     bench.run("embed", (w,), (bench.output(1, 256),))
@@ -106,6 +110,25 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
     out = bench.output(1, 48, guard=4)
     bench.run("rope_append", (q, k, k, bench.cache(kv, kv), norm), (out,), SPEC)
     bench.run("attend", (q, bench.cache(kv, kv)), (out,), SPEC)
+
+
+def record_experts(bench: Bench, rng: np.random.Generator, format: str) -> None:
+    logits = bench.input(np.ones((1, 8), np.float32))
+    for groups in (1, 4):
+        route = RouteSpec("softmax_of_chosen", 2, groups=groups)
+        bench.run("route", (logits, None), bench.parts(1, (2, 2)), route)
+    bench.carry("token", np.zeros(4, np.int32))
+    table = bench.vector(np.ones(16, np.float32), "table")
+    routed = bench.parts(1, (2, 2))
+    bench.run("route_by_token", (logits, table), routed, RouteSpec("sigmoid", 2))
+    x = bench.input(np.ones((1, 256), np.float32))
+    gate_up, down = (
+        bench.matrix((format, random_blocks(rng, format, rows, 256)), columns=256)
+        for rows in (1024, 512)
+    )
+    operands = (x, *routed, gate_up, down, None, None)
+    spec = ExpertsSpec(2, 256, GatedSpec("swiglu_oai", 7.0))
+    bench.run("experts", operands, (bench.output(1, 256),), spec)
 
 
 @pytest.fixture(scope="module")

@@ -245,6 +245,19 @@ def test_a_prefix_without_a_checkpoint_is_not_reused(model: Path, plain_of: Engi
         check_no_plane_leaked(engine)
 
 
+def test_prompts_that_share_a_long_beginning_reuse_its_chunks(
+    model: Path, plain_of: Engine
+) -> None:
+    with opened(model, rows=8, ahead=2, lanes=2) as engine:
+        engine.generate({**GREEDY, "tokens": [*range(30)], "max_tokens": 5})
+        for length, reused in ((7, 0), (8, 8), (17, 16), (28, 24)):
+            request = {**GREEDY, "tokens": [*range(length), 50, 51], "max_tokens": 5}
+            answer = engine.generate(request)
+            assert cached_tokens(answer) == reused, "up to the last whole chunk"
+            assert essence(answer) == essence(plain_of.generate(request))
+        check_no_plane_leaked(engine)
+
+
 def test_a_conversation_reuses_all_but_the_last_token_of_its_answer(
     model: Path, plain_of: Engine
 ) -> None:

@@ -20,6 +20,9 @@ from zllm.runtime.plans import PlanPool
 from zllm.runtime.prefill import prefill_pieces
 from zllm.runtime.rounds import Piece, plan_key, step_words
 
+# Planes a running sequence may need: committed, two in flight, two held at its prompt's ends.
+RESERVED_PLANES = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Flight:
@@ -280,7 +283,7 @@ class Loop:
             sequence.table.commit(piece.count)
             if sequence.planes is not None:
                 sequence.planes.commit()
-                if sequence.table.length == len(sequence.generation.prompt) - 1:
+                if not piece.draws and self._may_hold(sequence):
                     self._hold(sequence)
             if piece.draws:
                 self._accept(sequence, answer.records[seq], flight.top_logprobs)
@@ -317,6 +320,13 @@ class Loop:
         cached = self._cached(sequence, table)
         self._leave(sequence, keep=True)
         self.prefixes.retain(cached)
+
+    def _may_hold(self, sequence: Sequence) -> bool:
+        """At the end of a chunk: right before a prompt's last token, and where planes are spare."""
+        assert self.planes is not None and sequence.table is not None
+        if sequence.table.length == len(sequence.generation.prompt) - 1:
+            return True
+        return self.planes.free > RESERVED_PLANES * self.limits.lanes
 
     def _hold(self, sequence: Sequence) -> None:
         """Hold the committed state of a sequence for reuse at exactly this length."""

@@ -1,11 +1,11 @@
-"""Launchers of grouped-query attention: rope_append and attend."""
+"""Launchers of grouped-query attention."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.contract import Cache, Op, Weight
+from zllm.backend.contract import Cache, Op
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
@@ -19,19 +19,6 @@ GROUP_THREADS = 128
 SPLIT_POSITIONS, MAX_SPLITS, FULL_GROUPS = 256, 16, 512
 
 
-def missing_rope_append(op: Op, info: DeviceInfo) -> str | None:
-    spec: GqaSpec = op.spec
-    if spec.head_size % 2 or spec.rotated % 2 or spec.rotated > spec.head_size:
-        return f"head size {spec.head_size} and rotated {spec.rotated} must be even, {_ROTATED}"
-    table = op.ins[4]
-    if isinstance(table, Weight) and len(table.parts) > 1:
-        return "no WGSL for a RoPE table of two parts: short and long sequences"
-    return None
-
-
-_ROTATED = "and rotated at most the head size"
-
-
 def missing_attend(op: Op, info: DeviceInfo) -> str | None:
     spec: GqaSpec = op.spec
     if spec.head_size % 4 or spec.head_size > MAX_HEAD_SIZE:
@@ -40,35 +27,6 @@ def missing_attend(op: Op, info: DeviceInfo) -> str | None:
     if rows > info.max_grid:
         return f"{rows} rows are more than the device's grid of {info.max_grid}"
     return None
-
-
-def lower_rope_append(op: Op, context: Context) -> list[Dispatch]:
-    q, k, v = (context.view(value) for value in op.ins[:3])  # type: ignore[arg-type]
-    cache: Any = op.ins[3]
-    (angles,) = context.banks(op.ins[4])  # type: ignore[arg-type]
-    spec: GqaSpec = op.spec
-    out, kv, at = context.view(op.outs[0]), context.kv(cache), context.layout.offset
-    values: dict[str, float] = {
-        "HEADS": spec.heads,
-        "KV_HEADS": spec.kv_heads,
-        "HEAD_SIZE": spec.head_size,
-        "ROTATED": spec.rotated,
-        "INTERLEAVED": spec.interleaved,
-        "POSITION": at["position"],
-        "ROW_SLOT": at[f"{cache.group}.row_slot"],
-        "VALID_ROWS": at["valid_rows"],
-    } | places(q=q, k=k, v=v, out=out)
-    kernel = Kernel(
-        "rope_append",
-        compose("rope_append"),
-        ("read", "read", "read", "read", "read", "write", "write", "write"),
-        constants(values),
-    )
-    buffers = (
-        q.buffer, k.buffer, v.buffer, angles.buffer, context.step, kv.k, kv.v, out.buffer
-    )  # fmt: skip
-    pairs = out.rows * (spec.heads + 2 * spec.kv_heads) * spec.head_size // 2
-    return [Dispatch(kernel, buffers, strided_grid(ceil_div(pairs, 64), context.info))]
 
 
 def lower_attend(op: Op, context: Context) -> list[Dispatch]:

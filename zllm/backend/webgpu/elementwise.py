@@ -1,4 +1,4 @@
-"""Launchers that move or scale rows: embed, rms_norm, gated, last_rows, logits."""
+"""Launchers that move or scale rows: embedding, norms, gates, sums, caps, copies."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from zllm.activation import GatedSpec
 from zllm.backend.contract import Op
-from zllm.backend.webgpu.device import Dispatch, Kernel
+from zllm.backend.webgpu.device import Access, Dispatch, Kernel
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Context, View
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
-from zllm.norm import RmsNormSpec
+from zllm.norm import LayerNormSpec, RmsNormSpec
 
 ACTIVATIONS = ("silu", "gelu_tanh", "swiglu_oai")  # numbered as in activation.wgsl
 GATED_GRID = 1024  # workgroups of 64; each strides
@@ -56,23 +56,32 @@ def lower_embed(op: Op, context: Context) -> list[Dispatch]:
 
 
 def lower_rms_norm(op: Op, context: Context) -> list[Dispatch]:
-    x, w = op.ins
-    spec: RmsNormSpec = op.spec
+    return [_norm(op, context, {"OFFSET": op.spec.offset})]
+
+
+def lower_layer_norm(op: Op, context: Context) -> list[Dispatch]:
+    return [_norm(op, context, {})]
+
+
+def _norm(op: Op, context: Context, more: dict[str, float]) -> Dispatch:
+    """Of each run of as many columns as the weight has."""
+    x, *vectors = op.ins
+    spec: RmsNormSpec | LayerNormSpec = op.spec
     view, out = context.view(x), context.view(op.outs[0])  # type: ignore[arg-type]
-    (bank,) = context.banks(w)  # type: ignore[arg-type]
+    banks = [context.banks(vector)[0] for vector in vectors]  # type: ignore[arg-type]
+    columns = banks[0].columns
     info = context.info
     values: dict[str, float] = {
-        "COLUMNS": bank.columns,
+        "COLUMNS": columns,
         "ROWS": view.rows,
-        "RUNS": view.columns // bank.columns,
+        "RUNS": view.columns // columns,
         "EPS": spec.eps,
-        "OFFSET": spec.offset,
         "THREADS": max(info.subgroup_size, 4) if info.software else 128,
     } | places(x=view, out=out)
-    wgsl = compose(reduction(info), "rms_norm")
-    kernel = Kernel("rms_norm", wgsl, ("read", "read", "write"), constants(values))
-    buffers = (view.buffer, bank.buffer, out.buffer)
-    return [Dispatch(kernel, buffers, strided_grid(view.rows * view.columns // bank.columns, info))]
+    access: tuple[Access, ...] = ("read", *("read" for _ in banks), "write")
+    kernel = Kernel(op.name, compose(reduction(info), op.name), access, constants(values | more))
+    buffers = (view.buffer, *(bank.buffer for bank in banks), out.buffer)
+    return Dispatch(kernel, buffers, strided_grid(view.rows * view.columns // columns, info))
 
 
 def lower_gated(op: Op, context: Context) -> list[Dispatch]:
@@ -97,6 +106,22 @@ def gated_dispatch(gate: View, up: View, out: View, spec: GatedSpec) -> Dispatch
     kernel = Kernel("gated", wgsl, ("read", "read", "write"), constants(values))
     grid = (min(GATED_GRID, ceil_div(out.rows * out.columns, 64)), 1, 1)
     return Dispatch(kernel, (gate.buffer, up.buffer, out.buffer), grid)
+
+
+def lower_add(op: Op, context: Context) -> list[Dispatch]:
+    x, y, out = (context.view(value) for value in (*op.ins, *op.outs))  # type: ignore[arg-type]
+    values = {"COLUMNS": out.columns, "ROWS": out.rows} | places(x=x, y=y, out=out)
+    kernel = Kernel("add", compose("add"), ("read", "read", "write"), constants(values))
+    grid = strided_grid(ceil_div(out.rows * out.columns, 64), context.info)
+    return [Dispatch(kernel, (x.buffer, y.buffer, out.buffer), grid)]
+
+
+def lower_soft_cap(op: Op, context: Context) -> list[Dispatch]:
+    x, out = context.view(op.ins[0]), context.view(op.outs[0])  # type: ignore[arg-type]
+    values = {"CAP": op.spec.cap, "COLUMNS": out.columns, "ROWS": out.rows} | places(x=x, out=out)
+    kernel = Kernel("soft_cap", compose("soft_cap"), ("read", "write"), constants(values))
+    grid = strided_grid(ceil_div(out.rows * out.columns, 64), context.info)
+    return [Dispatch(kernel, (x.buffer, out.buffer), grid)]
 
 
 def lower_last_rows(op: Op, context: Context) -> list[Dispatch]:

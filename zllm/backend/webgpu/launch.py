@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zllm.backend.contract import Op, Value
-from zllm.backend.webgpu import attention, elementwise, product, sampler, wgsl_format
+from zllm.backend.webgpu import attention, elementwise, moe, product, rotary, sampler, wgsl_format
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch
 from zllm.backend.webgpu.lowering import Context, ResidentForm
 from zllm.backend.webgpu.product import NormedSpec
@@ -16,20 +16,30 @@ Missing = Callable[[Op, DeviceInfo], str | None]
 LOWER: dict[str, Lower] = {
     "embed": elementwise.lower_embed,
     "rms_norm": elementwise.lower_rms_norm,
+    "layer_norm": elementwise.lower_layer_norm,
     "linear": product.lower_linear,
     "norm_linear": product.lower_norm_linear,
     "gated_linear": product.lower_gated_linear,
     "norm_gated_linear": product.lower_norm_gated_linear,
     "gated": elementwise.lower_gated,
-    "rope_append": attention.lower_rope_append,
+    "add": elementwise.lower_add,
+    "soft_cap": elementwise.lower_soft_cap,
+    "rope": rotary.lower_rope,
+    "rope_append": rotary.lower_rope_append,
     "attend": attention.lower_attend,
     "last_rows": elementwise.lower_last_rows,
+    "route": moe.lower_route,
+    "route_by_token": moe.lower_route_by_token,
+    "experts": moe.lower_experts,
     "sample": sampler.lower_sample,
     "logits": elementwise.lower_logits,
 }
 MISSING: dict[str, Missing] = {
-    "rope_append": attention.missing_rope_append,
+    "rope": rotary.missing_rope,
+    "rope_append": rotary.missing_rope_append,
     "attend": attention.missing_attend,
+    "route": moe.missing_route,
+    "route_by_token": moe.missing_route,
     "sample": sampler.missing_sample,
 }
 

@@ -98,7 +98,7 @@ class Compiler:
         return WebGpuPlan(self.key, self.layout, program, len(dispatches))
 
     def _place(self, outs: tuple[Value, ...]) -> None:
-        """The results of one op lie side by side in one buffer."""
+        """The results of one op lie side by side in one buffer, f32 and i32 words alike."""
         if not outs:
             return
         rows = outs[0].shape[0]

@@ -2,7 +2,7 @@
 @group(0) @binding(0) var<storage, read> q: array<f32>;
 @group(0) @binding(1) var<storage, read> k: array<f32>;
 @group(0) @binding(2) var<storage, read> v: array<f32>;
-@group(0) @binding(3) var<storage, read> angles: array<f32>; // [context, r]: cos, then sin
+@group(0) @binding(3) var<storage, read> angles: array<f32>;
 @group(0) @binding(4) var<storage, read> step: array<i32>;
 @group(0) @binding(5) var<storage, read_write> keys: array<f32>; // [slots, G, K]
 @group(0) @binding(6) var<storage, read_write> values: array<f32>;
@@ -11,10 +11,7 @@
 override HEADS: u32;
 override KV_HEADS: u32;
 override HEAD_SIZE: u32;
-override ROTATED: u32;
-override INTERLEAVED: bool;
-override POSITION: u32; // offsets of step words
-override ROW_SLOT: u32;
+override ROW_SLOT: u32; // offsets of step words
 override VALID_ROWS: u32;
 override Q_OFFSET: u32;
 override Q_STRIDE: u32;
@@ -38,10 +35,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 }
 
 fn move_pair(row: u32, head: u32, pair: u32) {
-    let at = places(pair);
+    let at = pair_places(pair);
     if (head < HEADS) {
         let origin = Q_OFFSET + row * Q_STRIDE + head * HEAD_SIZE;
-        let turned = rotate(vec2<f32>(q[origin + at.x], q[origin + at.y]), row, pair);
+        let turned = turn(vec2<f32>(q[origin + at.x], q[origin + at.y]), row, pair);
         let to = OUT_OFFSET + row * OUT_STRIDE + head * HEAD_SIZE;
         out[to + at.x] = turned.x;
         out[to + at.y] = turned.y;
@@ -51,7 +48,7 @@ fn move_pair(row: u32, head: u32, pair: u32) {
     let to = (u32(step[ROW_SLOT + row]) * KV_HEADS + g) * HEAD_SIZE;
     if (head < HEADS + KV_HEADS) {
         let origin = K_OFFSET + row * K_STRIDE + g * HEAD_SIZE;
-        let turned = rotate(vec2<f32>(k[origin + at.x], k[origin + at.y]), row, pair);
+        let turned = turn(vec2<f32>(k[origin + at.x], k[origin + at.y]), row, pair);
         keys[to + at.x] = turned.x;
         keys[to + at.y] = turned.y;
     } else {
@@ -59,23 +56,4 @@ fn move_pair(row: u32, head: u32, pair: u32) {
         values[to + at.x] = v[origin + at.x];
         values[to + at.y] = v[origin + at.y];
     }
-}
-
-// Where in a head the two numbers of a pair stand.
-fn places(pair: u32) -> vec2<u32> {
-    let half = ROTATED / 2u;
-    if (pair < half && !INTERLEAVED) {
-        return vec2<u32>(pair, pair + half);
-    }
-    return vec2<u32>(2u * pair, 2u * pair + 1u);
-}
-
-fn rotate(ab: vec2<f32>, row: u32, pair: u32) -> vec2<f32> {
-    if (pair >= ROTATED / 2u) {
-        return ab;
-    }
-    let at = u32(step[POSITION + row]) * ROTATED + pair;
-    let c = angles[at];
-    let s = angles[at + ROTATED / 2u];
-    return vec2<f32>(ab.x * c - ab.y * s, ab.y * c + ab.x * s);
 }
