@@ -1,0 +1,73 @@
+// Products with the chosen experts (zllm.moe.experts): what both shapes of kernel share.
+// GATED: a unit is a pair of a token and one of its experts; results are activate(gate, up).
+// Else a unit is a token; results are Σ weight · (product + bias) over its pairs.
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read> ids: array<u32>;
+@group(0) @binding(5) var<storage, read> weights: array<f32>;
+@group(0) @binding(6) var<storage, read> step: array<i32>;
+@group(0) @binding(7) var<storage, read_write> out: array<f32>;
+
+const NORM: bool = false; // of x, before the product
+
+override ROWS: u32; // results of a unit
+override CHOSEN: u32; // pairs of a token
+override GATED: bool;
+override INTERLEAVED: bool; // gate and up rows alternate, else an expert's gate rows come first
+override HAS_BIAS: bool;
+override VALID_ROWS: u32; // offset of a step word
+override IDS_OFFSET: u32;
+override IDS_STRIDE: u32;
+override WEIGHTS_OFFSET: u32;
+override WEIGHTS_STRIDE: u32;
+override OUT_OFFSET: u32;
+override OUT_STRIDE: u32;
+
+fn units() -> u32 {
+    return u32(step[VALID_ROWS]) * select(1u, CHOSEN, GATED);
+}
+
+fn pairs_of_unit() -> u32 {
+    return select(CHOSEN, 1u, GATED);
+}
+
+fn expert_of(pair: u32) -> u32 {
+    return ids[IDS_OFFSET + pair / CHOSEN * IDS_STRIDE + pair % CHOSEN];
+}
+
+fn weight_of(pair: u32) -> f32 {
+    if (GATED) {
+        return 1.0;
+    }
+    return weights[WEIGHTS_OFFSET + pair / CHOSEN * WEIGHTS_STRIDE + pair % CHOSEN];
+}
+
+// Row of x.
+fn source_row(pair: u32) -> u32 {
+    return select(pair, pair / CHOSEN, GATED);
+}
+
+// Row of the bank, and place in the biases; `up` is 1 for the row that a gate multiplies.
+fn bank_row(expert: u32, row: u32, up: u32) -> u32 {
+    if (!GATED) {
+        return expert * ROWS + row;
+    }
+    return expert * 2u * ROWS + select(up * ROWS + row, 2u * row + up, INTERLEAVED);
+}
+
+fn store(unit: u32, row: u32, value: f32, partner: f32) {
+    var y = value;
+    var u = partner;
+    if (HAS_BIAS) {
+        for (var i = 0u; i < pairs_of_unit(); i++) {
+            let pair = unit * pairs_of_unit() + i;
+            y += weight_of(pair) * bias[bank_row(expert_of(pair), row, 0u)];
+            if (GATED) {
+                u += bias[bank_row(expert_of(pair), row, 1u)];
+            }
+        }
+    }
+    if (GATED) {
+        y = activate(y, u);
+    }
+    out[OUT_OFFSET + unit * OUT_STRIDE + row] = y;
+}
