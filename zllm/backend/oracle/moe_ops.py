@@ -11,6 +11,7 @@ from zllm.backend.oracle import operands
 from zllm.backend.oracle.operands import F32, Run
 from zllm.backend.oracle.resident import Resident
 from zllm.backend.oracle.step import Step
+from zllm.errors import LoadError
 from zllm.moe import experts as expert_layers
 from zllm.moe import routing
 
@@ -31,6 +32,12 @@ def route(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
 
 def route_by_token(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     logits, table = operands.array(op, 0, plan), operands.weight(op, 1, backend)
+    named, experts = table.dense(), logits.shape[1]
+    if not ((named >= 0) & (named < experts)).all():
+        raise LoadError(
+            f"a table of experts by token names experts from {named.min():g} to {named.max():g}; "
+            f"the layer has {experts}"
+        )
     ids, weights = plan.array(op.outs[0]), plan.array(op.outs[1])
     chosen = np.empty(ids.shape, np.float32)
 
