@@ -15,7 +15,7 @@ from tests.cross_backend.backends import BACKENDS, chosen
 from tests.helpers.tiny_model import GOLDEN
 from zllm.embedded import Engine
 
-EVERYWHERE = ["llama", "llama_rope3", "minicpm", "qwen2", "qwen3"]
+EVERYWHERE = ["gemma3", "llama", "llama_rope3", "minicpm", "qwen2", "qwen3", "qwen3_moe"]
 # Models of ops that only the oracle has so far.
 ORACLE = [
     "deepseek_v3",
@@ -23,7 +23,6 @@ ORACLE = [
     "deepseek_v3_fp8",
     "deepseek_v3_noqlora",
     "deepseek_v4",
-    "gemma3",
     "glm5_next",
     "glm5_next_b",
     "glm5_next_fp8",
@@ -34,7 +33,6 @@ ORACLE = [
     "gpt_oss_mxfp4",
     "kimi_linear",
     "minicpm3",
-    "qwen3_moe",
 ]
 PROMPTS = [0, 1, 2]
 

@@ -12,7 +12,7 @@ from tests.kernel.bench import PAGE_SLOTS, Bench, assert_close
 from zllm import rope
 from zllm.attention import gqa
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.contract import PlanKey
+from zllm.backend.contract import LONG, PlanKey, Weight
 from zllm.rope import RopeSpec
 
 pytestmark = pytest.mark.vulkan
@@ -34,14 +34,18 @@ HEADS = {
 }
 
 
+@pytest.mark.parametrize("long", [False, True], ids=["", "two-parts"])
 @pytest.mark.parametrize("spec", HEADS.values(), ids=HEADS)
-def test_rope_append(plain_bench: Bench, rng: np.random.Generator, spec: GqaSpec) -> None:
+def test_rope_append(
+    plain_bench: Bench, rng: np.random.Generator, spec: GqaSpec, long: bool
+) -> None:
     """Five rows, the last two of them padding: the cache may not change for those."""
     bench, rows, valid = plain_bench, 5, 3
     q_width, kv_width = spec.heads * spec.head_size, spec.kv_heads * spec.head_size
     x = rng.standard_normal((rows, q_width + 2 * kv_width)).astype(np.float32)
     q, k, v = np.split(x, [q_width, q_width + kv_width], axis=1)
-    table = rope.table(RopeSpec(spec.rotated, 10000.0), CONTEXT)
+    divisors = tuple(np.linspace(2, 5, spec.rotated // 2)) if long else ()
+    table = rope.table(RopeSpec(spec.rotated, 10000.0, long_divisors=divisors), CONTEXT)
     positions, slots = np.array([7, 39, 0, 0, 0]), np.array([9, 30, 4, 0, 0])
     held = np.full((2, PAGES * PAGE_SLOTS, spec.kv_heads, spec.head_size), np.nan, np.float32)
     bench.plan(
@@ -49,17 +53,23 @@ def test_rope_append(plain_bench: Bench, rng: np.random.Generator, spec: GqaSpec
         pages=PAGES,
         valid_rows=[valid],
         position=positions,
+        flags=[LONG],
         full_row_slot=slots,
     )
     cache = bench.cache(held[0], held[1])
     joined = bench.parts(rows, (q_width, kv_width, kv_width))
     bench.fill(joined, x)
     out = bench.output(rows, q_width, gap=4, guard=4)
-    bench.run("rope_append", (*joined, cache, bench.vector(table, "rope")), (out,), spec)
+    bench.vector(table, "rope")
+    angles = Weight("rope", table.shape, (CONTEXT, CONTEXT) if long else (CONTEXT,))
+    bench.run("rope_append", (*joined, cache, angles), (out,), spec)
+
+    turns = table[positions + CONTEXT * long]
 
     def turned(part: NDArray[np.float32]) -> NDArray[np.float32]:
         heads = part.reshape(rows, -1, spec.head_size)
-        return rope.rotate(heads, table[positions], interleaved=spec.interleaved)[:valid]
+        rotated = rope.rotate(heads, turns, interleaved=spec.interleaved)
+        return rotated[:valid]
 
     kv = bench.kv(cache)
     held[0, slots[:valid]] = turned(k)

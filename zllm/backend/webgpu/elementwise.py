@@ -78,7 +78,8 @@ def _norm(op: Op, context: Context, more: dict[str, float]) -> Dispatch:
         "EPS": spec.eps,
         "THREADS": max(info.subgroup_size, 4) if info.software else 128,
     } | places(x=view, out=out)
-    access: tuple[Access, ...] = ("read", *("read" for _ in banks), "write")
+    read: Access = "read"
+    access: tuple[Access, ...] = (*[read] * (1 + len(banks)), "write")
     kernel = Kernel(op.name, compose(reduction(info), op.name), access, constants(values | more))
     buffers = (view.buffer, *(bank.buffer for bank in banks), out.buffer)
     return Dispatch(kernel, buffers, strided_grid(view.rows * view.columns // columns, info))

@@ -1,0 +1,39 @@
+// One workgroup a run of COLUMNS: (x - mean) / sqrt(biased variance + eps) ⊙ w + b. A row has RUNS
+// of them.
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<f32>;
+@group(0) @binding(2) var<storage, read> b: array<f32>;
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+
+override COLUMNS: u32;
+override ROWS: u32;
+override RUNS: u32;
+override EPS: f32;
+override X_OFFSET: u32;
+override X_STRIDE: u32;
+override OUT_OFFSET: u32;
+override OUT_STRIDE: u32;
+
+fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
+    for (var i = group.x; i < ROWS * RUNS; i += groups.x) {
+        let row = i / RUNS;
+        let column = (i % RUNS) * COLUMNS;
+        let origin = X_OFFSET + row * X_STRIDE + column;
+        let to = OUT_OFFSET + row * OUT_STRIDE + column;
+        var sum = 0.0;
+        for (var c = lane; c < COLUMNS; c += THREADS) {
+            sum += x[origin + c];
+        }
+        let mean = reduce_sum(vec4<f32>(sum), lane, size).x / f32(COLUMNS);
+        var squares = 0.0;
+        for (var c = lane; c < COLUMNS; c += THREADS) {
+            let centred = x[origin + c] - mean;
+            squares += centred * centred;
+        }
+        let total = reduce_sum(vec4<f32>(squares), lane, size).x;
+        let scale = 1.0 / sqrt(total / f32(COLUMNS) + EPS);
+        for (var c = lane; c < COLUMNS; c += THREADS) {
+            out[to + c] = (x[origin + c] - mean) * scale * w[c] + b[c];
+        }
+    }
+}
