@@ -13,7 +13,9 @@ from zllm.backend.contract import Cache, Group, Op, PlanKey, StepLayout, Value, 
 from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo
 from zllm.backend.webgpu.launch import lower, missing, resident
 from zllm.backend.webgpu.lowering import Bank, KvBuffers, View
+from zllm.backend.webgpu.upload import upload_matrix
 from zllm.quant import formats
+from zllm.weight.linear_weight import LinearWeight
 
 F32 = NDArray[np.float32]
 PAGE_SLOTS = 4
@@ -153,6 +155,12 @@ class Bench:
         name = f"matrix {len(self._banks)}"
         self._banks[name] = tuple(banks)
         return Weight(name, (first, columns), tuple(len(rows) for _, rows in parts))
+
+    def uploaded(self, weight: LinearWeight) -> Weight:
+        """A matrix as the backend uploads it."""
+        name = f"matrix {len(self._banks)}"
+        self._banks[name] = upload_matrix(self.device, name, [weight])
+        return Weight(name, weight.shape, weight.shape[:1])
 
     def joined(
         self, format: str, rows: NDArray[np.uint8], widths: Sequence[int], columns: int

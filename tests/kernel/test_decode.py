@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from tests.kernel.bench import Bench, random_blocks
 from zllm.backend.contract import PlanKey
-from zllm.backend.webgpu.wgsl_format import FORMATS
+from zllm.backend.webgpu.wgsl_format import STORED
 from zllm.quant import formats
 
 pytestmark = pytest.mark.vulkan
 
-BLOCK_FORMATS = [name for name, spec in FORMATS.items() if spec.elements == 32]
+BLOCK_FORMATS = [name for name, spec in STORED.items() if spec.elements == 32]
 
 
 def bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from tests.kernel.bench import Bench, assert_close, random_blocks
-from zllm.backend.webgpu.wgsl_format import FORMATS
+from zllm.backend.webgpu.wgsl_format import STORED
 from zllm.quant import formats
 
 pytestmark = pytest.mark.vulkan
 
 TOLERANCE = 3e-6  # of the largest result; measured: at most 5e-7
 
-PLANES = [name for name, spec in FORMATS.items() if spec.planes]
+PLANES = [name for name, spec in STORED.items() if spec.planes]
 
 
 # block_dot, which only software adapters run; what others run is decode (test_decode.py).

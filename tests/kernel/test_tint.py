@@ -22,7 +22,7 @@ from zllm.attention.gqa import GqaSpec
 from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.product import NormedSpec
-from zllm.backend.webgpu.wgsl_format import FORMATS
+from zllm.backend.webgpu.wgsl_format import STORED
 from zllm.moe.experts import ExpertsSpec
 from zllm.moe.routing import RouteSpec
 from zllm.norm import RmsNormSpec
@@ -142,7 +142,7 @@ def compiler(chromium_path: Path) -> Iterator[Any]:
         browser.close()
 
 
-@pytest.mark.parametrize(("guise", "formats"), [("gpu", tuple(FORMATS)), ("gpu-plain", ("q4_1",))])
+@pytest.mark.parametrize(("guise", "formats"), [("gpu", tuple(STORED)), ("gpu-plain", ("q4_1",))])
 def test_kernels_compile(
     compiler: Any, rng: np.random.Generator, guise: str, formats: Sequence[str]
 ) -> None:

@@ -81,15 +81,22 @@ def _decode(
     data = weight.data.read(first * row_bytes, count * row_bytes)
     take(np.frombuffer(data, np.uint8).reshape(count, row_bytes), out)
     spec: BlockScaleSpec = weight.spec
-    scale_row = _grid_rows(spec, first, count)
     with np.errstate(over="ignore", invalid="ignore"):
         if "zero" in weight.aux:
-            out -= _spread(_rows_of(weight, "zero", scale_row), spec.columns, columns)
-        scale = _rows_of(weight, "scale", scale_row)
-        if "global" in weight.aux:
-            factor = floats_of(weight.aux["global"]).reshape(())
-            scale = scale / factor if spec.divide_global else scale * factor
-        out *= _spread(scale, spec.columns, columns)
+            zero = _rows_of(weight, "zero", _grid_rows(spec, first, count))
+            out -= _spread(zero, spec.columns, columns)
+        out *= _spread(scale_rows(weight, first, count), spec.columns, columns)
+
+
+def scale_rows(weight: EncodedWeight, first: int, count: int) -> F32:
+    """The scales of rows first … first + count: [count, columns of the grid]."""
+    spec: BlockScaleSpec = weight.spec
+    scale = _rows_of(weight, "scale", _grid_rows(spec, first, count))
+    if "global" not in weight.aux:
+        return scale
+    factor = floats_of(weight.aux["global"]).reshape(())
+    with np.errstate(over="ignore", invalid="ignore"):
+        return scale / factor if spec.divide_global else scale * factor
 
 
 def _grid_rows(spec: BlockScaleSpec, first: int, count: int) -> NDArray[np.int64]:

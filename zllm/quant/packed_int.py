@@ -84,6 +84,13 @@ def decode_packed(weight: EncodedWeight, first: int, count: int, out: F32) -> No
     out *= floats_of(weight.aux["scale"])[first : first + count][:, group]
 
 
+def scale_rows(weight: EncodedWeight, first: int, count: int) -> F32:
+    """The scales of rows first … first + count: [count, groups]."""
+    if weight.format == "packed_int":
+        return floats_of(weight.aux["scale"])[first : first + count]
+    return floats_of(weight.aux["scales"])[:, first : first + count].T
+
+
 def _by_inputs(weight: EncodedWeight, codes: I32, zeros: I32, scales: F32, out: F32) -> None:
     """codes [K, count], zeros and scales [groups, count] -> out [count, K]."""
     group = _groups(weight)

@@ -8,14 +8,14 @@ from itertools import groupby
 
 import numpy as np
 
-from zllm.backend.webgpu.device import Buffer, Device
+from zllm.backend.webgpu.device import Device
+from zllm.backend.webgpu.host_rows import host_rows, resident_format
 from zllm.backend.webgpu.launch import resident
 from zllm.backend.webgpu.lowering import Bank, ResidentForm
-from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.errors import BackendError
 from zllm.quant import formats
 from zllm.quant.weights import decode_rows, row_count
-from zllm.weight.linear_weight import LinearWeight, format_of
+from zllm.weight.linear_weight import LinearWeight
 
 CHUNK_BYTES = 8 << 20
 
@@ -34,17 +34,12 @@ def upload_matrix(device: Device, name: str, parts: Sequence[LinearWeight]) -> t
     columns = parts[0].shape[1]
     banks: list[Bank] = []
     first_row = 0
-    for stored, run in groupby(parts, format_of):
-        if stored not in FORMATS:
-            raise BackendError(
-                f"{name}: no WebGPU kernel decodes {stored}, there are kernels for"
-                f" {', '.join(FORMATS)}; use --backend oracle"
-            )
-        form = resident(stored, columns, device.info)
-        for runs in _split(list(run), _rows_per_bank(device, name, stored, form, columns)):
+    for wanted, run in groupby(parts, resident_format):
+        form = resident(wanted, columns, device.info)
+        for runs in _split(list(run), _rows_per_bank(device, name, wanted, form, columns)):
             rows = sum(r.rows for r in runs)
             bank = _bank(device, name, form.format, first_row, rows, columns, form.row_words)
-            _fill(device, bank, stored, form, runs)
+            _fill(device, bank, wanted, form, runs)
             banks.append(bank)
             first_row += rows
     return tuple(banks)
@@ -70,8 +65,10 @@ def upload_f32(device: Device, name: str, parts: Sequence[LinearWeight]) -> Bank
     return bank
 
 
-def _rows_per_bank(device: Device, name: str, stored: str, form: ResidentForm, columns: int) -> int:
-    words = max(form.row_words, _raw_words(stored, columns))
+def _rows_per_bank(device: Device, name: str, wanted: str, form: ResidentForm, columns: int) -> int:
+    words = form.row_words
+    if form.repack is not None:
+        words = max(words, _raw_words(wanted, columns))
     rows = device.info.max_binding_bytes // (4 * words)
     if not rows:
         raise BackendError(f"{name}: one row of {4 * words} bytes exceeds the binding limit")
@@ -103,13 +100,13 @@ def _bank(
     return Bank(buffer, format, first_row, rows, columns, row_words)
 
 
-def _fill(device: Device, bank: Bank, stored: str, form: ResidentForm, runs: Sequence[Run]) -> None:
+def _fill(device: Device, bank: Bank, wanted: str, form: ResidentForm, runs: Sequence[Run]) -> None:
     if form.repack is None:
-        _write_rows(device, bank.buffer, stored, bank.columns, runs)
+        _write_rows(device, bank, runs)
         return
-    words = _raw_words(stored, bank.columns)
-    raw = _bank(device, f"{bank.buffer.label} raw", stored, 0, bank.rows, bank.columns, words)
-    _write_rows(device, raw.buffer, stored, bank.columns, runs)
+    words = _raw_words(wanted, bank.columns)
+    raw = _bank(device, f"{bank.buffer.label} raw", wanted, 0, bank.rows, bank.columns, words)
+    _write_rows(device, raw, runs)
     device.program(form.repack(raw, bank)).submit(memoryview(b""))
     device.destroy(raw.buffer)
 
@@ -118,20 +115,24 @@ def _raw_words(stored: str, columns: int) -> int:
     return -(-formats.row_bytes(stored, columns) // 4)
 
 
-def _write_rows(
-    device: Device, buffer: Buffer, stored: str, columns: int, runs: Sequence[Run]
-) -> None:
-    """The rows as stored, each padded to whole words."""
-    row_bytes = formats.row_bytes(stored, columns)
-    padded = 4 * _raw_words(stored, columns)
+def _write_rows(device: Device, bank: Bank, runs: Sequence[Run]) -> None:
+    """The rows as stored, each padded to whole words, or else as coded on the host."""
     at = 0
     for run in runs:
-        for first, count in _chunks(run.rows, padded):
-            raw = run.part.data.read((run.first_row + first) * row_bytes, count * row_bytes)
-            if padded != row_bytes:
-                raw = _pad_rows(raw, row_bytes, padded)
-            device.write(buffer, at, raw)
-            at += count * padded
+        for first, count in _chunks(run.rows, 4 * bank.row_words):
+            device.write(bank.buffer, at, _rows(run.part, run.first_row + first, count, bank))
+            at += 4 * count * bank.row_words
+
+
+def _rows(part: LinearWeight, first: int, count: int, bank: Bank) -> memoryview:
+    if part.format == bank.format:
+        row_bytes = formats.row_bytes(part.format, bank.columns)
+        raw = part.data.read(first * row_bytes, count * row_bytes)
+    else:
+        coded = host_rows(part, first, count)
+        row_bytes, raw = coded.shape[1], coded.data.cast("B")
+    padded = 4 * bank.row_words
+    return raw if padded == row_bytes else _pad_rows(raw, row_bytes, padded)
 
 
 def _chunks(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:

@@ -1,15 +1,21 @@
 """How each stored format lies on the device and which WGSL decodes it.
 
-Each stored format is one of three kinds:
+| stored as | resident as | bits a weight |
+|---|---|---|
+| f32, f16, bf16, and these `transposed` | stored, turned on the host | the same |
+| q4_0, q4_1, q8_0, q6_k | integers of a row, then scales | the same; q6_k 7 |
+| q5_0, q5_1, q4_k, q5_k, iq4_nl, mxfp4 | planes of 4, 2 and 1 bits, then scales | the same |
+| q2_k, q3_k, iq4_xs, nvfp4 | the same with wider scales | 4, 4, 5, 5 |
+| tq1_0, tq2_0, q1_0, q2_0 | codes of two bits | 3 |
+| scaled_e4m3, scaled_e5m2: FP8, MXFP8 | codes, f32 per 32 | 9 |
+| scaled_i8 without zero points, packed_int of 8 bits likewise | codes, f32 per 32 | 9 |
+| scaled_e2m1: MXFP4, NVFP4 | codes, f32 per 16 | 6 |
+| gptq, awq, packed_int of at most 4 bits | q - zero in five bits, f32 per 32 | 6 |
+| all others: iq1_*, iq2_*, iq3_*, q8_k, f8_*, f64, apart, 8 bits with zero points, inputs in \
+groups by `g_idx`, groups that do not fill 32 (E2M1: 16) | decoded on the host: f32 | 32 |
 
-- a key of `FORMATS` without `Planes`: as stored, or with the integers of a row before its scales;
-- a key of `FORMATS` with `Planes`: a kernel cuts the codes into planes of 4, 2 and 1 bits, exact;
-- none (`q8_k`, `iq1_*`, `iq2_*`, `iq3_*`, `f64`, `f8_*`, integers, and every scheme of
-  `zllm.quant.weights`: FP8, MXFP8, NVFP4, GPTQ, AWQ, …): decoded on the host and resident as f32,
-  exact as well, at 32 bits a weight.
-
-Bits a weight where planes are not as small as the file: q2_k 4 (2.6), q3_k 4 (3.4), iq4_xs 5
-(4.25), nvfp4 5 (4.5), tq1_0, tq2_0, q1_0 and q2_0 3 (1.1 … 2.25), q6_k 7 (6.6).
+Decoded values are those of `zllm.quant` bit for bit, but that a device may flush subnormal numbers.
+Blocks of GGUF are rearranged by a kernel, schemes of several tensors by `host_rows`.
 """
 
 from __future__ import annotations
@@ -68,11 +74,14 @@ def _listed(values: str, scales: str, scale_bits: int) -> WgslFormat:
 
 
 def _planes(values: tuple[str, ...], planes: Planes) -> WgslFormat:
-    codes = (f"codes_{planes.bits}", "codes", *values, "scales", "factors", planes.scales)
-    return WgslFormat(32, 0, 0, ("block32", *codes, "decode_scaled"), planes)
+    codes = ("codes_8",) if planes.bits == 8 else (f"codes_{planes.bits}", "codes")
+    scales = ("scales", "factors", planes.scales)
+    sources = ("block32", "words", *codes, *values, *scales, "decode_scaled")
+    return WgslFormat(32, 0, 0, sources, planes)
 
 
-FORMATS = {
+# As files have them.
+STORED = {
     "f32": WgslFormat(8, 32, 0, ("block8", "decode_f32")),
     "f16": WgslFormat(8, 16, 0, ("block8", "decode_f16")),
     "bf16": WgslFormat(8, 16, 0, ("block8", "decode_bf16")),
@@ -96,6 +105,15 @@ FORMATS = {
     "q1_0": _integers(2, 1, "scales_i8", 32),
     "q2_0": _integers(2, 1, "scales_i8", 32),
 }
+# As host_rows writes them.
+CODED = {
+    "e4m3": _planes(("values_e4m3",), Planes(8, "scales_f32", 32)),
+    "e5m2": _planes(("values_e5m2",), Planes(8, "scales_f32", 32)),
+    "e2m1": _listed("e2m1", "scales_f32_pair", 64),
+    "i5": _integers(5, 16, "scales_f32", 32),
+    "i8": _integers(8, 128, "scales_f32", 32),
+}
+FORMATS = STORED | CODED
 
 
 def resident(format: str, columns: int) -> ResidentForm:
@@ -104,6 +122,8 @@ def resident(format: str, columns: int) -> ResidentForm:
     blocks = spec.blocks(columns)
     if spec.planes is not None:
         row_words = ceil_div(sum(spec.planes.words(blocks)), ROW_WORDS) * ROW_WORDS
+        if format in CODED:
+            return ResidentForm(format, row_words)
         return ResidentForm(format, row_words, partial(_repack_codes, format))
     row_words = ceil_div(ceil_div(blocks * spec.block_bytes, 4), ROW_WORDS) * ROW_WORDS
     if format == "q6_k":

@@ -11,13 +11,6 @@ struct Codes {
     bits: u32,
 }
 
-@group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
-
-// Word `at` of the row that starts at vec4 `start`.
-fn word_at(start: u32, at: u32) -> u32 {
-    return w[start + at / 4u][at % 4u];
-}
-
 fn codes_at(start: u32, block: u32) -> Codes {
     var codes: Codes;
     if (NIBBLES > 0u) {

@@ -1,0 +1,2 @@
+// The code that means zero.
+const ZERO: f32 = 128.0;
