@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cross_backend.backends import chosen
 from tests.helpers.files import write_safetensors
 from tests.helpers.tiny_model import GOLDEN, altered_copy
 from zllm.embedded import Engine
@@ -60,13 +61,22 @@ def one_layer(folder: Path, window: int) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[1, 2, 16, 63, 64, 65, 200], ids=lambda w: f"w{w}")
+def windows() -> Iterator[Any]:
+    """Every backend with windows at the edges of its blocks."""
+    for backend in chosen():
+        (name,) = backend.values
+        for window in [1, 2, 16, 63, 64, 65, 200] if name == "oracle" else [16]:
+            yield pytest.param((name, window), marks=backend.marks, id=f"{name}-w{window}")
+
+
+@pytest.fixture(scope="module", params=windows())
 def windowed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Engine, int]]:
-    folder = one_layer(tmp_path_factory.mktemp("window") / "model", request.param)
-    with Engine(model=folder, backend="oracle") as engine:
-        yield engine, request.param
+    backend, window = request.param
+    folder = one_layer(tmp_path_factory.mktemp("window") / "model", window)
+    with Engine(model=folder, backend=backend) as engine:
+        yield engine, window
 
 
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
@@ -101,11 +111,11 @@ def test_answers_do_not_depend_on_reused_prefixes(windowed: tuple[Engine, int]) 
     assert again["choices"][0]["token_ids"] == first["choices"][0]["token_ids"]
 
 
-def test_final_soft_cap(tmp_path: Path) -> None:
+def test_final_soft_cap(backend: str, tmp_path: Path) -> None:
     capped = altered_copy(GOLDEN / "gemma3", tmp_path / "m", config={"final_logit_softcapping": 2})
     logits = []
     for path in (GOLDEN / "gemma3", capped):
-        with Engine(model=path, backend="oracle") as engine:
+        with Engine(model=path, backend=backend) as engine:
             logits += engine.logits([[3, 5, 7, 11]])
     assert np.abs(logits[0]).max() > 4
     np.testing.assert_allclose(logits[1], 2 * np.tanh(logits[0] / 2), atol=1e-5)

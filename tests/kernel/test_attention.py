@@ -30,7 +30,7 @@ HEADS = {
     "interleaved": GqaSpec(3, 1, 16, 0.3, 16, interleaved=True),
     "partly-rotated": GqaSpec(4, 4, 20, 0.2, 12),
     "largest": GqaSpec(2, 1, 256, 1 / 16, 256),
-    "window": GqaSpec(4, 2, 8, 8**-0.5, 8, window=5),
+    "window": GqaSpec(4, 2, 8, 8**-0.5, 8, window=16),
 }
 
 

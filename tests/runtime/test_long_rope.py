@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cross_backend.backends import chosen
 from tests.helpers.tiny_model import altered_copy
 from tests.runtime.conftest import LLAMA3, Json, essence
 from zllm.embedded import Engine
@@ -17,7 +18,7 @@ SWITCH = 20  # original_max_position_embeddings
 TOKENS = np.random.default_rng(11).integers(0, 63, 60).tolist()
 
 
-def engine_with(folder: Path, short: list[float], long: list[float]) -> Engine:
+def engine_with(backend: str, folder: Path, short: list[float], long: list[float]) -> Engine:
     scaling: dict[str, Any] = {
         "rope_type": "longrope",
         "short_factor": short,
@@ -25,18 +26,20 @@ def engine_with(folder: Path, short: list[float], long: list[float]) -> Engine:
         "original_max_position_embeddings": SWITCH,
     }
     path = altered_copy(LLAMA3, folder, config={"rope_scaling": scaling, "rope_parameters": None})
-    return Engine(model=path, backend="oracle")
+    return Engine(model=path, backend=backend)
 
 
-@pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Engine]]:
+@pytest.fixture(scope="module", params=chosen())
+def engines(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Engine]]:
     """`both` has two sets of factors; the others have one of them whatever the length."""
-    root = tmp_path_factory.mktemp("long_rope")
+    backend, root = request.param, tmp_path_factory.mktemp("long_rope")
     short, long = [1.0, 1.1, 1.2, 1.3], [2.0, 3.0, 4.0, 5.0]
     made = {
-        "both": engine_with(root / "both", short, long),
-        "short": engine_with(root / "short", short, short),
-        "long": engine_with(root / "long", long, long),
+        "both": engine_with(backend, root / "both", short, long),
+        "short": engine_with(backend, root / "short", short, short),
+        "long": engine_with(backend, root / "long", long, long),
     }
     yield made
     for engine in made.values():

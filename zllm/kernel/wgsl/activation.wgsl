@@ -18,10 +18,5 @@ fn activate(gate: f32, up: f32) -> f32 {
     if (ACTIVATION == 2u) {
         return g * logistic(ALPHA * g) * (u + 1.0);
     }
-    return g * logistic(g) * u;
-}
-
-// Beyond -80 the answer rounds to nothing, and e^80 is still finite.
-fn logistic(z: f32) -> f32 {
-    return 1.0 / (1.0 + exp(-max(z, -80.0)));
+    return silu(g) * u;
 }
