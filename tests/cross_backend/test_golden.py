@@ -15,7 +15,17 @@ from tests.cross_backend.backends import BACKENDS, chosen
 from tests.helpers.tiny_model import GOLDEN
 from zllm.embedded import Engine
 
-EVERYWHERE = ["gemma3", "llama", "llama_rope3", "minicpm", "qwen2", "qwen3", "qwen3_moe"]
+EVERYWHERE = [
+    "gemma3",
+    "gpt_oss",
+    "gpt_oss_mxfp4",
+    "llama",
+    "llama_rope3",
+    "minicpm",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+]
 # Models of ops that only the oracle has so far.
 ORACLE = [
     "deepseek_v3",
@@ -29,8 +39,6 @@ ORACLE = [
     "glm5_next_mtp",
     "glm5_next_notail",
     "glm_moe_dsa",
-    "gpt_oss",
-    "gpt_oss_mxfp4",
     "kimi_linear",
     "minicpm3",
 ]
