@@ -13,19 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from playwright.sync_api import sync_playwright
 
 from tests.kernel.bench import Bench, random_blocks
 from tests.kernel.conftest import GUISES
-from zllm.activation import GatedSpec
+from zllm.activation import GatedSpec, SoftCapSpec
 from zllm.attention.gqa import GqaSpec
 from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.product import NormedSpec
-from zllm.backend.webgpu.wgsl_format import STORED
+from zllm.backend.webgpu.wgsl_format import CODED, FORMATS, resident
 from zllm.moe.experts import ExpertsSpec
 from zllm.moe.routing import RouteSpec
-from zllm.norm import RmsNormSpec
+from zllm.norm import LayerNormSpec, RmsNormSpec
+from zllm.rope import RotateSpec
 from zllm.sampling import SampleSpec
 
 pytestmark = pytest.mark.browser
@@ -76,13 +78,20 @@ class Collector:
         pass
 
 
+def blocks(rng: np.random.Generator, format: str, rows: int = 16) -> NDArray[np.uint8]:
+    """Rows of 256 columns, zeros where the host writes the resident form."""
+    if format in CODED:
+        return np.zeros((rows, 4 * resident(format, 256).row_words), np.uint8)
+    return random_blocks(rng, format, rows, 256)
+
+
 def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -> None:
     """Each op once; products in the formats for one token, in the last one for many."""
     norm = bench.vector(np.ones(256, np.float32), "norm")
     for tokens in (1, 12):
         x, out = bench.input(np.ones((tokens, 256), np.float32)), bench.output(tokens, 16)
         for format in formats if tokens == 1 else formats[-1:]:
-            w = bench.matrix((format, random_blocks(rng, format, 16, 256)), columns=256)
+            w = bench.matrix((format, blocks(rng, format)), columns=256)
             bench.run("linear", (x, w, norm, out), (bench.output(tokens, 16),))
         # Rows that do not end with a block.
         ragged = bench.matrix(("f16", random_blocks(rng, "f16", 16, 9)), columns=9)
@@ -97,6 +106,8 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
     bench.run("rms_norm", (x, norm), (bench.output(tokens, 256),), RmsNormSpec(1e-5))
     bench.run("gated", (x, x), (bench.output(tokens, 256),), GatedSpec("silu"))
     bench.run("add", (x, x), (bench.output(tokens, 256),))
+    bench.run("layer_norm", (x, norm, norm), (bench.output(tokens, 256),), LayerNormSpec(1e-5))
+    bench.run("soft_cap", (x,), (bench.output(tokens, 256),), SoftCapSpec(30.0))
     record_experts(bench, rng, formats[-1])
     for name in ("token", "result", "counts", "bias"):
         bench.carry(name, np.zeros(64, np.int32))
@@ -109,7 +120,8 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
     q, k = bench.input(np.ones((1, 48), np.float32)), bench.input(np.ones((1, 16), np.float32))
     out = bench.output(1, 48, guard=4)
     bench.run("rope_append", (q, k, k, bench.cache(kv, kv), norm), (out,), SPEC)
-    bench.run("attend", (q, bench.cache(kv, kv)), (out,), SPEC)
+    bench.run("attend", (q, bench.cache(kv, kv), norm), (out,), SPEC)
+    bench.run("rope", (q, norm), (out,), RotateSpec(6, 8, 4, 4, True))
 
 
 def record_experts(bench: Bench, rng: np.random.Generator, format: str) -> None:
@@ -123,8 +135,7 @@ def record_experts(bench: Bench, rng: np.random.Generator, format: str) -> None:
     bench.run("route_by_token", (logits, table), routed, RouteSpec("sigmoid", 2))
     x = bench.input(np.ones((1, 256), np.float32))
     gate_up, down = (
-        bench.matrix((format, random_blocks(rng, format, rows, 256)), columns=256)
-        for rows in (1024, 512)
+        bench.matrix((format, blocks(rng, format, rows)), columns=256) for rows in (1024, 512)
     )
     operands = (x, *routed, gate_up, down, None, None)
     spec = ExpertsSpec(2, 256, GatedSpec("swiglu_oai", 7.0))
@@ -142,7 +153,7 @@ def compiler(chromium_path: Path) -> Iterator[Any]:
         browser.close()
 
 
-@pytest.mark.parametrize(("guise", "formats"), [("gpu", tuple(STORED)), ("gpu-plain", ("q4_1",))])
+@pytest.mark.parametrize(("guise", "formats"), [("gpu", tuple(FORMATS)), ("gpu-plain", ("q4_1",))])
 def test_kernels_compile(
     compiler: Any, rng: np.random.Generator, guise: str, formats: Sequence[str]
 ) -> None:
