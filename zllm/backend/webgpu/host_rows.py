@@ -24,7 +24,7 @@ F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 
 BLOCK = 32  # elements
-SCALED = {"scaled_e4m3": "e4m3", "scaled_e5m2": "e5m2", "scaled_e2m1": "e2m1", "scaled_i8": "i8"}
+SCALED = {"scaled_e4m3": "e4m3", "scaled_e5m2": "e5m2", "scaled_e2m1": "e2m1", "scaled_i8": "int8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def _of_packed(weight: Encoded, spec: PackedIntSpec) -> str:
     if spec.group_size % BLOCK or "g_idx" in weight.aux:
         return "f32"
     if spec.bits <= 4:
-        return "i5"
-    return "i8" if weight.format == "packed_int" and "zero" not in weight.aux else "f32"
+        return "int5"
+    return "int8" if weight.format == "packed_int" and "zero" not in weight.aux else "f32"
 
 
 def host_rows(weight: LinearWeight, first: int, count: int) -> U8:
@@ -115,7 +115,7 @@ def _codes(weight: Encoded, form: str, first: int, count: int) -> U8:
     columns = weight.shape[-1]
     if isinstance(weight.spec, PackedIntSpec):
         plain = replace(weight, aux=_ones(weight))
-        zero = 16 if form == "i5" else 128
+        zero = 16 if form == "int5" else 128
         codes: U8 = (decode_rows(plain, first, count) + np.float32(zero)).astype(np.uint8)
         return codes
     per_row = columns // 2 if form == "e2m1" else columns
@@ -123,7 +123,7 @@ def _codes(weight: Encoded, form: str, first: int, count: int) -> U8:
     stored = np.frombuffer(data, np.uint8).reshape(count, per_row)
     if form == "e2m1":
         return np.stack([stored & 15, stored >> 4], axis=2).reshape(count, columns)
-    return stored ^ np.uint8(0x80) if form == "i8" else stored
+    return stored ^ np.uint8(0x80) if form == "int8" else stored
 
 
 def _ones(weight: Encoded) -> Mapping[str, OneTensor]:
@@ -135,7 +135,7 @@ def _ones(weight: Encoded) -> Mapping[str, OneTensor]:
 
 def _planes(form: str, codes: U8) -> list[U8]:
     """As codes.wgsl reads them: nibbles and upper bits, or bytes."""
-    if form not in ("e2m1", "i5"):
+    if form not in ("e2m1", "int5"):
         return [codes]
     lanes = codes.reshape(len(codes), -1, 2, 4, 4)  # block, half, quad, byte of a word
     nibbles = ((lanes[:, :, 0] & 15) | (lanes[:, :, 1] << 4)).astype(np.uint8)

@@ -110,8 +110,8 @@ CODED = {
     "e4m3": _planes(("values_e4m3",), Planes(8, "scales_f32", 32)),
     "e5m2": _planes(("values_e5m2",), Planes(8, "scales_f32", 32)),
     "e2m1": _listed("e2m1", "scales_f32_pair", 64),
-    "i5": _integers(5, 16, "scales_f32", 32),
-    "i8": _integers(8, 128, "scales_f32", 32),
+    "int5": _integers(5, 16, "scales_f32", 32),
+    "int8": _integers(8, 128, "scales_f32", 32),
 }
 FORMATS = STORED | CODED
 
