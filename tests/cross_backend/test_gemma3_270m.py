@@ -32,6 +32,17 @@ def test_greedy_ids(engine: Engine) -> None:
         assert answer["choices"][0]["token_ids"] == item["ids"]
 
 
+@pytest.mark.vulkan
+def test_webgpu(gemma3_path: Path) -> None:
+    """Weights in Q4_K, Q5_0, Q6_K and Q8_0, as the file mixes them."""
+    items, size = TRUTH["items"][:2], 6
+    asked = {"max_tokens": size, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    with Engine(model=gemma3_path, backend="webgpu") as engine:
+        answers = engine.generate_many([{"prompt": item["prompt"], **asked} for item in items])
+    for item, answer in zip(items, answers, strict=True):
+        assert answer["choices"][0]["token_ids"] == item["ids"][:size]
+
+
 def test_logits_beyond_the_window(engine: Engine) -> None:
     """600 tokens: the sliding layers see the last 512 of them."""
     truth = TRUTH["long"]

@@ -6,6 +6,7 @@ I5 in the order of elements.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.kernel.bench import Bench, assert_close
 from tests.kernel.test_decode import bits
 from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.host_rows import resident_format
+from zllm.backend.webgpu.iq_codes import LAYOUTS as IQ
 from zllm.backend.webgpu.wgpu_device import WgpuDevice
 from zllm.quant.block_scaled import BlockScaleSpec
 from zllm.quant.packed_int import PackedIntSpec
@@ -125,6 +127,18 @@ def test_values_are_the_codecs(device: WgpuDevice, name: str) -> None:
     assert resident_format(weight) == form
     bench = Bench(device, device.info)
     np.testing.assert_array_equal(bits(on_device(bench, weight)), bits(decode_all(weight)))
+
+
+@pytest.mark.parametrize("pair", [("bytes", "truth"), ("rand_bytes", "rand_truth")], ids=str)
+@pytest.mark.parametrize("format", IQ)
+def test_grids(device: WgpuDevice, data_dir: Path, format: str, pair: tuple[str, str]) -> None:
+    """Seeded fault seen to fail: a bit of the scale that stays in the integers."""
+    golden = np.load(data_dir / "quant" / f"gguf_{format}.npz")
+    truth = golden[pair[1]]
+    weight = Quantized(truth.shape, tensor(golden[pair[0]]).data, format)
+    assert resident_format(weight) == "int8_pair"
+    bench = Bench(device, device.info)
+    np.testing.assert_array_equal(bits(on_device(bench, weight)), bits(truth))
 
 
 @pytest.mark.parametrize("name", ["fp8-block", "nvfp4", "gptq-w4", "packed-w4-zero"])

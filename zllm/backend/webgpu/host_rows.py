@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from zllm.backend.webgpu.iq_codes import LAYOUTS as IQ
+from zllm.backend.webgpu.iq_codes import codes_and_scales
 from zllm.backend.webgpu.wgsl_format import STORED
-from zllm.quant import block_scaled, packed_int
+from zllm.quant import block_scaled, formats, packed_int
 from zllm.quant.block_scaled import BlockScaleSpec
 from zllm.quant.packed_int import PackedIntSpec
 from zllm.quant.weights import decode_rows
@@ -42,6 +44,8 @@ def resident_format(weight: LinearWeight) -> str:
     """The key of `wgsl_format.FORMATS` in which a matrix [N, D] lies on the device."""
     if weight.format in STORED:
         return weight.format
+    if weight.format in IQ:
+        return "int8_pair"
     if not isinstance(weight, Encoded):
         return "f32"
     if weight.format == "transposed":
@@ -75,6 +79,10 @@ def host_rows(weight: LinearWeight, first: int, count: int) -> U8:
     form = resident_format(weight)
     if form in ("f32", "f16", "bf16"):
         parts = [_floats(form, decode_rows(weight, first, count))]
+    elif form == "int8_pair":
+        per_row = formats.row_bytes(weight.format, weight.shape[-1])
+        raw = np.frombuffer(weight.data.read(first * per_row, count * per_row), np.uint8)
+        parts = [*codes_and_scales(weight.format, raw.reshape(count, -1), weight.shape[-1])]
     else:
         assert isinstance(weight, Encoded)
         run = 16 if form == "e2m1" else BLOCK

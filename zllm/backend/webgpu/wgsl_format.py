@@ -11,11 +11,12 @@
 | scaled_i8 without zero points, packed_int of 8 bits likewise | codes, f32 per 32 | 9 |
 | scaled_e2m1: MXFP4, NVFP4 | codes, f32 per 16 | 6 |
 | gptq, awq, packed_int of at most 4 bits | q - zero in five bits, f32 per 32 | 6 |
-| all others: iq1_*, iq2_*, iq3_*, q8_k, f8_*, f64, apart, 8 bits with zero points, inputs in \
+| iq1_s … iq3_s | grid points times signs in eight bits, f32 per 16 | 10 |
+| all others: q8_k, f8_*, f64, apart, 8 bits with zero points, inputs in \
 groups by `g_idx`, groups that do not fill 32 (E2M1: 16) | decoded on the host: f32 | 32 |
 
 Decoded values are those of `zllm.quant` bit for bit, but that a device may flush subnormal numbers.
-Blocks of GGUF are rearranged by a kernel, schemes of several tensors by `host_rows`.
+Blocks of GGUF are rearranged by a kernel, IQ1 to IQ3 and schemes of several tensors by `host_rows`.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ CODED = {
     "e2m1": _listed("e2m1", "scales_f32_pair", 64),
     "int5": _integers(5, 16, "scales_f32", 32),
     "int8": _integers(8, 128, "scales_f32", 32),
+    "int8_pair": _integers(8, 128, "scales_f32_pair", 64),
 }
 FORMATS = STORED | CODED
 
