@@ -73,6 +73,7 @@ NARROW = Encoded(
 EXPONENTS = tensor(RNG.integers(100, 130, (ROWS, 3), np.uint8), "f8_e8m0")
 HALF = tensor(RNG.standard_normal((COLUMNS, ROWS)).astype(np.float16))
 GROUPS = tensor(RNG.integers(0, 3, COLUMNS).astype(np.int32))
+SYMMETRIC = tensor(np.full((3, ROWS // 4), 0x7F7F7F7F, np.int32))
 Q8_K = RNG.integers(0, 100, (8, 292), np.uint8)
 
 # Weight and what it is resident as.
@@ -105,10 +106,11 @@ WEIGHTS: dict[str, tuple[LinearWeight, str]] = {
     "packed-w4-zero": (packed(4, zero=words(ROWS // 8, 3)), "int5"),
     "packed-w8": (packed(8), "int8"),
     "transposed": (transposed(HALF), "f16"),
+    "gptq-w8-symmetric": (by_inputs("gptq", 8, qzeros=SYMMETRIC), "int8"),
     "gptq-w8": (by_inputs("gptq", 8), "f32"),
     "gptq-act-order": (by_inputs("gptq", 4, g_idx=GROUPS), "f32"),
     "narrow": (NARROW, "f32"),
-    "q8_k": (Quantized((8, 256), tensor(Q8_K).data, "q8_k"), "f32"),
+    "q8_k": (Quantized((8, 256), tensor(Q8_K).data, "q8_k"), "int8"),
 }
 
 

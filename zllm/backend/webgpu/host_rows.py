@@ -17,7 +17,9 @@ from zllm.backend.webgpu.iq_codes import codes_and_scales
 from zllm.backend.webgpu.wgsl_format import STORED
 from zllm.quant import block_scaled, formats, packed_int
 from zllm.quant.block_scaled import BlockScaleSpec
+from zllm.quant.gguf_k import BLOCK_ELEMENTS, Q8_K_BYTES
 from zllm.quant.packed_int import PackedIntSpec
+from zllm.quant.stored import words_of
 from zllm.quant.weights import decode_rows
 from zllm.weight.linear_weight import F32 as Floats
 from zllm.weight.linear_weight import Encoded, LinearWeight, OneTensor
@@ -46,6 +48,8 @@ def resident_format(weight: LinearWeight) -> str:
         return weight.format
     if weight.format in IQ:
         return "int8_pair"
+    if weight.format == "q8_k":
+        return "int8"
     if not isinstance(weight, Encoded):
         return "f32"
     if weight.format == "transposed":
@@ -71,7 +75,15 @@ def _of_packed(weight: Encoded, spec: PackedIntSpec) -> str:
         return "f32"
     if spec.bits <= 4:
         return "int5"
-    return "int8" if weight.format == "packed_int" and "zero" not in weight.aux else "f32"
+    return "int8" if spec.bits == 8 and _zeros_are_128(weight, spec) else "f32"
+
+
+def _zeros_are_128(weight: Encoded, spec: PackedIntSpec) -> bool:
+    """Of bytes: whether q - zero is a signed byte, as in symmetric quantisation."""
+    zeros = weight.aux.get("zero") or weight.aux.get("qzeros")
+    if zeros is None:
+        return True
+    return bool((words_of(zeros).view(np.uint8) == 128 - spec.zero_offset).all())
 
 
 def host_rows(weight: LinearWeight, first: int, count: int) -> U8:
@@ -79,18 +91,27 @@ def host_rows(weight: LinearWeight, first: int, count: int) -> U8:
     form = resident_format(weight)
     if form in ("f32", "f16", "bf16"):
         parts = [_floats(form, decode_rows(weight, first, count))]
-    elif form == "int8_pair":
-        per_row = formats.row_bytes(weight.format, weight.shape[-1])
-        raw = np.frombuffer(weight.data.read(first * per_row, count * per_row), np.uint8)
-        parts = [*codes_and_scales(weight.format, raw.reshape(count, -1), weight.shape[-1])]
+    elif not isinstance(weight, Encoded):
+        parts = [*_of_blocks(weight, first, count)]
     else:
-        assert isinstance(weight, Encoded)
         run = 16 if form == "e2m1" else BLOCK
         scales = _spread(_scales(weight, first, count), weight, run)
         # The kernel's list of E2M1 is doubled.
         halved = scales * np.float32(0.5) if form == "e2m1" else scales
         parts = [*_planes(form, _codes(weight, form, first, count)), halved]
     return np.concatenate([p.reshape(count, -1).view(np.uint8) for p in parts], axis=1)
+
+
+def _of_blocks(weight: OneTensor, first: int, count: int) -> tuple[U8, F32]:
+    """Codes and scales of GGUF blocks."""
+    columns = weight.shape[-1]
+    per_row = formats.row_bytes(weight.format, columns)
+    raw = np.frombuffer(weight.data.read(first * per_row, count * per_row), np.uint8)
+    if weight.format in IQ:
+        return codes_and_scales(weight.format, raw.reshape(count, per_row), columns)
+    blocks = raw.reshape(-1, Q8_K_BYTES)
+    d = np.ascontiguousarray(blocks[:, :4]).view("<f4")
+    return blocks[:, 4:260] ^ np.uint8(0x80), np.repeat(d, BLOCK_ELEMENTS // BLOCK, axis=1)
 
 
 def _floats(form: str, values: F32) -> NDArray[np.generic]:

@@ -8,11 +8,11 @@
 | q2_k, q3_k, iq4_xs, nvfp4 | the same with wider scales | 4, 4, 5, 5 |
 | tq1_0, tq2_0, q1_0, q2_0 | codes of two bits | 3 |
 | scaled_e4m3, scaled_e5m2: FP8, MXFP8 | codes, f32 per 32 | 9 |
-| scaled_i8 without zero points, packed_int of 8 bits likewise | codes, f32 per 32 | 9 |
+| q8_k; symmetric scaled_i8, gptq and packed_int of 8 bits | codes, f32 per 32 | 9 |
 | scaled_e2m1: MXFP4, NVFP4 | codes, f32 per 16 | 6 |
 | gptq, awq, packed_int of at most 4 bits | q - zero in five bits, f32 per 32 | 6 |
 | iq1_s … iq3_s | grid points times signs in eight bits, f32 per 16 | 10 |
-| all others: q8_k, f8_*, f64, apart, 8 bits with zero points, inputs in \
+| all others: f8_*, f64, apart, 8 bits with zero points, inputs in \
 groups by `g_idx`, groups that do not fill 32 (E2M1: 16) | decoded on the host: f32 | 32 |
 
 Decoded values are those of `zllm.quant` bit for bit, but that a device may flush subnormal numbers.
