@@ -27,7 +27,7 @@ def bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
     subnormal numbers as well (MXFP4's smallest scales are subnormal, their products a little more).
     """
     plain = np.where(np.isnan(values), np.float32(np.nan), values)
-    tiny = np.abs(plain) < np.float32(12 * 2.0**-127)
+    tiny = np.abs(plain) <= np.float32(12 * 2.0**-127)
     return np.where(tiny, np.float32(0), plain).view(np.uint32)
 
 
