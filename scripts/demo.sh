@@ -8,4 +8,5 @@ model=${1:-smollm2}
 if [ -t 0 ]; then
   exec .venv/bin/zllm chat --model "$model"
 fi
-exec .venv/bin/zllm chat --model "$model" "What is the capital of France?" </dev/null
+# Greedy: a small model that draws at random may answer nonsense.
+exec .venv/bin/zllm chat --model "$model" --temperature 0 "What is the capital of France?" </dev/null
