@@ -84,6 +84,21 @@ class Op:
     outs: tuple[Value, ...]
     spec: Any = None  # frozen dataclass of plain numbers
 
+    def value(self, index: int) -> Value:
+        operand = self.ins[index]
+        assert isinstance(operand, Value), self
+        return operand
+
+    def weight(self, index: int) -> Weight:
+        operand = self.ins[index]
+        assert isinstance(operand, Weight), self
+        return operand
+
+    def cache(self, index: int) -> Cache:
+        operand = self.ins[index]
+        assert isinstance(operand, Cache), self
+        return operand
+
 
 class StepLayout:
     """Where each word of a round's step buffer lies. Immutable from submit until the round is done.

@@ -47,7 +47,7 @@ def grouped_linear(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
 def compress_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     spec: compressed.CompressorSpec = op.spec
     kv, gate = operands.array(op, 0, plan), operands.array(op, 1, plan)
-    group = operands.cache(op, 2).group
+    group = op.cache(2).group
     keys, gates, entries = operands.storage(op, 2, backend)
     ape, weight, table = (operands.vector(op, i, backend) for i in (3, 4, 5))
 
@@ -72,7 +72,7 @@ def select_entries(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     heads = spec.index.heads
     q = operands.heads(operands.array(op, 0, plan), heads)
     head_weights = operands.array(op, 1, plan)
-    group = operands.cache(op, 2).group
+    group = op.cache(2).group
     *_, entries = operands.storage(op, 2, backend)
     out = plan.array(op.outs[0])  # i32 [R, k]
 
@@ -89,7 +89,7 @@ def attend_compressed(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     spec: compressed.CompressedSpec = op.spec
     q = operands.heads(operands.array(op, 0, plan), spec.heads)
     out = operands.heads(plan.array(op.outs[0]), spec.heads)
-    group = operands.cache(op, 1).group
+    group = op.cache(1).group
     (raw,) = operands.storage(op, 1, backend)
     sinks = operands.vector(op, 2, backend)
     entries = operands.storage(op, 3, backend)[-1] if spec.rate else raw[:0]

@@ -27,7 +27,7 @@ def index_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     if op.ins[2] is not None:
         return _pooled_append(op, plan, backend)
     k = operands.array(op, 0, plan)
-    group = operands.cache(op, 1).group
+    group = op.cache(1).group
     (keys,) = operands.storage(op, 1, backend)
 
     def run(step: Step) -> None:
@@ -38,7 +38,7 @@ def index_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
 
 def _pooled_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     k, gate = operands.array(op, 0, plan), operands.array(op, 2, plan)
-    group = operands.cache(op, 1).group
+    group = op.cache(1).group
     keys, gates, pools = operands.storage(op, 1, backend)
     ape = operands.vector(op, 3, backend)  # [P, e]
 
@@ -58,7 +58,7 @@ def select(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     spec: dsa.SelectSpec = op.spec
     q = operands.heads(operands.array(op, 0, plan), spec.heads)
     head_weights = operands.array(op, 1, plan)
-    group = operands.cache(op, 2).group
+    group = op.cache(2).group
     *_, keys = operands.storage(op, 2, backend)  # of tokens or pools, the last of the arrays
     choose = dsa.select if spec.pool == 1 else kpool.select
     out = plan.array(op.outs[0])  # i32 [R, width]

@@ -26,7 +26,7 @@ ATTEND_ROWS = 64
 def rope_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     spec: gqa.GqaSpec = op.spec
     q, k, v = (operands.array(op, i, plan) for i in range(3))
-    group = operands.cache(op, 3).group
+    group = op.cache(3).group
     keys, values = operands.storage(op, 3, backend)
     table, name = operands.vector(op, 4, backend), getattr(op.ins[4], "name", "")
     out = operands.heads(plan.array(op.outs[0]), spec.heads)
@@ -63,7 +63,7 @@ def rope(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
 
 def attend(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     spec: gqa.GqaSpec = op.spec
-    group = operands.cache(op, 1).group
+    group = op.cache(1).group
     keys, values = operands.storage(op, 1, backend)
     sinks = operands.vector(op, 2, backend) if len(op.ins) > 2 else None
     q = operands.heads(operands.array(op, 0, plan), spec.heads)

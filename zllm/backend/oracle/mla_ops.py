@@ -29,7 +29,7 @@ GATHERED = 1 << 20
 
 def latent_append(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     latent, k_rope = operands.array(op, 0, plan), operands.optional_array(op, 1, plan)
-    group = operands.cache(op, 2).group
+    group = op.cache(2).group
     (latents,) = operands.storage(op, 2, backend)
     rank = latent.shape[1]
 
@@ -46,7 +46,7 @@ def attend_latent(op: Op, plan: OraclePlan, backend: OracleBackend) -> Run:
     spec: mla.MlaSpec = op.spec
     q = operands.heads(operands.array(op, 0, plan), spec.heads)
     out = operands.heads(plan.array(op.outs[0]), spec.heads)
-    kv_b, group = operands.weight(op, 1, backend), operands.cache(op, 2).group
+    kv_b, group = operands.weight(op, 1, backend), op.cache(2).group
     (latents,) = operands.storage(op, 2, backend)
     chosen = operands.optional_array(op, 3, plan)  # i32 [R, k]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.contract import Cache, Op, Value, Weight
+from zllm.backend.contract import Op
 from zllm.backend.oracle.resident import Resident
 from zllm.backend.oracle.step import Step
 
@@ -22,9 +22,7 @@ Run = Callable[[Step], None]
 
 def array(op: Op, index: int, plan: OraclePlan) -> F32:
     """The array of the op's operand `index`, a value."""
-    operand = op.ins[index]
-    assert isinstance(operand, Value), op
-    return plan.array(operand)
+    return plan.array(op.value(index))
 
 
 def optional_array(op: Op, index: int, plan: OraclePlan) -> F32 | None:
@@ -32,9 +30,7 @@ def optional_array(op: Op, index: int, plan: OraclePlan) -> F32 | None:
 
 
 def weight(op: Op, index: int, backend: OracleBackend) -> Resident:
-    operand = op.ins[index]
-    assert isinstance(operand, Weight), op
-    return backend.weights[operand.name]
+    return backend.weights[op.weight(index).name]
 
 
 def vector(op: Op, index: int, backend: OracleBackend) -> F32:
@@ -46,14 +42,8 @@ def optional_vector(op: Op, index: int, backend: OracleBackend) -> F32 | None:
     return None if op.ins[index] is None else vector(op, index, backend)
 
 
-def cache(op: Op, index: int) -> Cache:
-    operand = op.ins[index]
-    assert isinstance(operand, Cache), op
-    return operand
-
-
 def storage(op: Op, index: int, backend: OracleBackend) -> tuple[F32, ...]:
-    return backend.caches[cache(op, index).name].arrays
+    return backend.caches[op.cache(index).name].arrays
 
 
 def joined(op: Op, plan: OraclePlan) -> F32:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from zllm.attention.gqa import GqaSpec
-from zllm.backend.contract import Cache, Op
+from zllm.backend.contract import Op
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
@@ -30,9 +28,7 @@ def missing_attend(op: Op, info: DeviceInfo) -> str | None:
 
 
 def lower_attend(op: Op, context: Context) -> list[Dispatch]:
-    q, cache = op.ins[:2]
-    assert isinstance(cache, Cache)
-    view, out = context.view(q), context.view(op.outs[0])  # type: ignore[arg-type]
+    view, out = context.view(op.value(0)), context.view(op.outs[0])
     if context.info.software:
         return [_attend_lanes(op, context, view, out)]
     splits = split_count(_seen(op, context), out.rows * op.spec.heads)
@@ -58,7 +54,7 @@ def split_count(context: int, queries: int) -> int:
 
 def _shared(op: Op, context: Context, q: View, out: View) -> dict[str, float]:
     spec: GqaSpec = op.spec
-    cache: Any = op.ins[1]
+    cache = op.cache(1)
     at, entries = context.layout.offset, context.layout.table_entries
     assert not (q.offset | q.stride | out.offset | out.stride) % 4, (q, out)
     return {
@@ -111,10 +107,10 @@ def _attend(
     out: Buffer,
     grid: tuple[int, int, int],
 ) -> Dispatch:
-    cache: Any = op.ins[1]
+    cache = op.cache(1)
     kv = context.kv(cache)
     # WGSL has no optional binding: without sinks q stands in.
-    sinks = context.banks(op.ins[2])[0].buffer if len(op.ins) > 2 else q.buffer  # type: ignore[arg-type]
+    sinks = context.banks(op.weight(2))[0].buffer if len(op.ins) > 2 else q.buffer
     access = ("read", "read", "read", "read", "read", "write")
     kernel = Kernel(sources[-1], compose(*sources), access, constants(values))  # type: ignore[arg-type]
     return Dispatch(kernel, (q.buffer, kv.k, kv.v, context.step, sinks, out), grid)

@@ -65,10 +65,9 @@ def lower_layer_norm(op: Op, context: Context) -> list[Dispatch]:
 
 def _norm(op: Op, context: Context, more: dict[str, float]) -> Dispatch:
     """Of each run of as many columns as the weight has."""
-    x, *vectors = op.ins
     spec: RmsNormSpec | LayerNormSpec = op.spec
-    view, out = context.view(x), context.view(op.outs[0])  # type: ignore[arg-type]
-    banks = [context.banks(vector)[0] for vector in vectors]  # type: ignore[arg-type]
+    view, out = context.view(op.value(0)), context.view(op.outs[0])
+    banks = [context.banks(op.weight(i))[0] for i in range(1, len(op.ins))]
     columns = banks[0].columns
     info = context.info
     values: dict[str, float] = {
@@ -86,9 +85,8 @@ def _norm(op: Op, context: Context, more: dict[str, float]) -> Dispatch:
 
 
 def lower_gated(op: Op, context: Context) -> list[Dispatch]:
-    gate, up = op.ins
-    out = context.view(op.outs[0])
-    return [gated_dispatch(context.view(gate), context.view(up), out, op.spec)]  # type: ignore[arg-type]
+    gate, up = context.view(op.value(0)), context.view(op.value(1))
+    return [gated_dispatch(gate, up, context.view(op.outs[0]), op.spec)]
 
 
 def activation(spec: GatedSpec) -> dict[str, float]:
@@ -110,7 +108,8 @@ def gated_dispatch(gate: View, up: View, out: View, spec: GatedSpec) -> Dispatch
 
 
 def lower_add(op: Op, context: Context) -> list[Dispatch]:
-    x, y, out = (context.view(value) for value in (*op.ins, *op.outs))  # type: ignore[arg-type]
+    x, y = context.view(op.value(0)), context.view(op.value(1))
+    out = context.view(op.outs[0])
     values = {"COLUMNS": out.columns, "ROWS": out.rows} | places(x=x, y=y, out=out)
     kernel = Kernel("add", compose("add"), ("read", "read", "write"), constants(values))
     grid = strided_grid(ceil_div(out.rows * out.columns, 64), context.info)
@@ -118,7 +117,7 @@ def lower_add(op: Op, context: Context) -> list[Dispatch]:
 
 
 def lower_soft_cap(op: Op, context: Context) -> list[Dispatch]:
-    x, out = context.view(op.ins[0]), context.view(op.outs[0])  # type: ignore[arg-type]
+    x, out = context.view(op.value(0)), context.view(op.outs[0])
     values = {"CAP": op.spec.cap, "COLUMNS": out.columns, "ROWS": out.rows} | places(x=x, out=out)
     kernel = Kernel("soft_cap", compose("soft_cap"), ("read", "write"), constants(values))
     grid = strided_grid(ceil_div(out.rows * out.columns, 64), context.info)
@@ -126,13 +125,13 @@ def lower_soft_cap(op: Op, context: Context) -> list[Dispatch]:
 
 
 def lower_last_rows(op: Op, context: Context) -> list[Dispatch]:
-    x, out = context.view(op.ins[0]), context.view(op.outs[0])  # type: ignore[arg-type]
+    x, out = context.view(op.value(0)), context.view(op.outs[0])
     return [_copy(x, out, context, index=context.layout.offset["last_row"])]
 
 
 def lower_logits(op: Op, context: Context) -> list[Dispatch]:
     """All rows to the result buffer, [R, V] without gaps."""
-    x = context.view(op.ins[0])  # type: ignore[arg-type]
+    x = context.view(op.value(0))
     return [_copy(x, View(context.result, 0, x.columns, x.rows, x.columns), context, index=None)]
 
 

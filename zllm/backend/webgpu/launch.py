@@ -85,12 +85,12 @@ def fuse(ops: Sequence[Op], info: DeviceInfo) -> tuple[Op, ...]:
         if _whole(op) and all(_foldable(op, r) for r in readers[op.outs[0].id])
     }
     kept = (op for op in ops if not (op.outs and op.outs[0].id in norms))
-    return tuple(_fold(norms[op.ins[0].id], op) if _reads(op, norms) else op for op in kept)  # type: ignore[union-attr]
+    return tuple(_fold(norms[op.value(0).id], op) if _reads(op, norms) else op for op in kept)
 
 
 def _whole(op: Op) -> bool:
     """A norm of whole rows."""
-    return op.name == "rms_norm" and op.ins[1].shape == op.outs[0].shape[1:]  # type: ignore[union-attr]
+    return op.name == "rms_norm" and op.weight(1).shape == op.outs[0].shape[1:]
 
 
 def _foldable(norm: Op, reader: Op) -> bool:

@@ -23,7 +23,7 @@ READ: tuple[Access, ...] = ("read",)
 
 def missing_route(op: Op, info: DeviceInfo) -> str | None:
     spec: RouteSpec = op.spec
-    experts = op.ins[0].shape[1]  # type: ignore[union-attr]
+    experts = op.value(0).shape[1]
     if spec.score not in SCORES:
         return f"no WGSL for the score {spec.score!r}"
     if experts > MOST_EXPERTS or spec.groups > MOST_GROUPS:
@@ -33,15 +33,15 @@ def missing_route(op: Op, info: DeviceInfo) -> str | None:
 
 def lower_route(op: Op, context: Context) -> list[Dispatch]:
     spec: RouteSpec = op.spec
-    logits, bias = op.ins
+    biased = op.ins[1] is not None
     values: dict[str, float] = {
         "GROUPS": spec.groups,
         "KEPT_GROUPS": spec.kept_groups,
-        "HAS_BIAS": bias is not None,
+        "HAS_BIAS": biased,
     }
     # WGSL has no optional binding: without a bias the logits stand in.
-    aside = context.view(logits).buffer if bias is None else _one_bank(bias, context).buffer  # type: ignore[arg-type]
-    return [_route(op, context, "choose_largest", values, aside, ())]
+    aside = _one_bank(op.weight(1), context) if biased else context.view(op.value(0))
+    return [_route(op, context, "choose_largest", values, aside.buffer, ())]
 
 
 def lower_route_by_token(op: Op, context: Context) -> list[Dispatch]:
@@ -62,7 +62,7 @@ def _route(
 ) -> Dispatch:
     spec: RouteSpec = op.spec
     info = context.info
-    logits = context.view(op.ins[0])  # type: ignore[arg-type]
+    logits = context.view(op.value(0))
     ids, weights = (context.view(out) for out in op.outs)
     assert ids.buffer is weights.buffer, "results of one op lie side by side"
     values = values | {
@@ -85,8 +85,8 @@ def _route(
 def lower_experts(op: Op, context: Context) -> list[Dispatch]:
     """One dispatch to the gated inner values of every (row, expert), one to their weighted sum."""
     spec: ExpertsSpec = op.spec
-    x, out = context.view(op.ins[0]), context.view(op.outs[0])  # type: ignore[arg-type]
-    chosen = context.view(op.ins[1]).columns  # type: ignore[arg-type]
+    x, out = context.view(op.value(0)), context.view(op.outs[0])
+    chosen = context.view(op.value(1)).columns
     pairs = x.rows * chosen
     inner = View(context.scratch(4 * pairs * spec.width), 0, spec.width, pairs, spec.width)
     return [
@@ -98,7 +98,7 @@ def lower_experts(op: Op, context: Context) -> list[Dispatch]:
 def _experts(op: Op, context: Context, x: View, out: View, *, gated: bool) -> Dispatch:
     spec: ExpertsSpec = op.spec
     info = context.info
-    ids, weights = context.view(op.ins[1]), context.view(op.ins[2])  # type: ignore[arg-type]
+    ids, weights = context.view(op.value(1)), context.view(op.value(2))
     bank = _one_bank(op.ins[3 if gated else 4], context)
     bias: Any = op.ins[5 if gated else 6]
     values: dict[str, float] = {

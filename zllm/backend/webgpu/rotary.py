@@ -35,16 +35,16 @@ def missing_rope(op: Op, info: DeviceInfo) -> str | None:
 
 
 def lower_rope_append(op: Op, context: Context) -> list[Dispatch]:
-    q, k, v = (context.view(value) for value in op.ins[:3])  # type: ignore[arg-type]
-    cache, table = op.ins[3:5]
-    (angles,) = context.banks(table)  # type: ignore[arg-type]
+    q, k, v = (context.view(op.value(i)) for i in range(3))
+    cache, table = op.cache(3), op.weight(4)
+    (angles,) = context.banks(table)
     spec: GqaSpec = op.spec
-    out, kv, at = context.view(op.outs[0]), context.kv(cache), context.layout.offset  # type: ignore[arg-type]
+    out, kv, at = context.view(op.outs[0]), context.kv(cache), context.layout.offset
     values: dict[str, float] = {
         "HEADS": spec.heads,
         "KV_HEADS": spec.kv_heads,
         "HEAD_SIZE": spec.head_size,
-        "ROW_SLOT": at[f"{cache.group}.row_slot"],  # type: ignore[union-attr]
+        "ROW_SLOT": at[f"{cache.group}.row_slot"],
         "VALID_ROWS": at["valid_rows"],
     }
     values |= turning(spec, table, context) | places(q=q, k=k, v=v, out=out)
@@ -62,8 +62,8 @@ def lower_rope_append(op: Op, context: Context) -> list[Dispatch]:
 
 
 def lower_rope(op: Op, context: Context) -> list[Dispatch]:
-    x, out = context.view(op.ins[0]), context.view(op.outs[0])  # type: ignore[arg-type]
-    (angles,) = context.banks(op.ins[1])  # type: ignore[arg-type]
+    x, out = context.view(op.value(0)), context.view(op.outs[0])
+    (angles,) = context.banks(op.weight(1))
     spec: RotateSpec = op.spec
     values: dict[str, float] = {
         "ROWS": out.rows,

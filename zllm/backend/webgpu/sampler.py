@@ -28,7 +28,7 @@ def missing_sample(op: Op, info: DeviceInfo) -> str | None:
 
 def lower_sample(op: Op, context: Context) -> list[Dispatch]:
     spec: SampleSpec = op.spec
-    logits = context.view(op.ins[0])  # type: ignore[arg-type]
+    logits = context.view(op.value(0))
     candidates = min(ceil_div(spec.vocabulary, CANDIDATE_TOKENS), MAX_CANDIDATES)
     runs = context.scratch(RUN_BYTES * logits.rows * candidates)
     scores = context.scratch(4 * logits.rows * spec.vocabulary) if spec.full else None
