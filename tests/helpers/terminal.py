@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import select
@@ -35,6 +36,7 @@ class Terminal:
             env=environment,
         )
         os.close(slave)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.unread = ""
 
     def __enter__(self) -> Terminal:
@@ -81,10 +83,14 @@ class Terminal:
 
     def _read(self, timeout_s: float) -> str:
         """Some text; "" at the end or when the time is up."""
-        ready, _, _ = select.select([self._master], [], [], max(0, timeout_s))
-        if not ready:
-            return ""
-        try:
-            return os.read(self._master, 4096).decode("utf-8", "replace")
-        except OSError:  # Linux: the other side is closed
-            return ""
+        end = time.monotonic() + timeout_s
+        text = ""
+        while not text:  # a read may end inside a character
+            ready, _, _ = select.select([self._master], [], [], max(0, end - time.monotonic()))
+            if not ready:
+                return ""
+            try:
+                text = self._decoder.decode(os.read(self._master, 4096))
+            except OSError:  # Linux: the other side is closed
+                return ""
+        return text
