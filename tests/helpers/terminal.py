@@ -90,7 +90,10 @@ class Terminal:
             if not ready:
                 return ""
             try:
-                text = self._decoder.decode(os.read(self._master, 4096))
+                data = os.read(self._master, 4096)
             except OSError:  # Linux: the other side is closed
                 return ""
+            if not data:
+                return ""
+            text = self._decoder.decode(data)
         return text
