@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from zllm.backend.contract import Cache, Group, Op, PlanKey, StepLayout, Value, Weight
 from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo
 from zllm.backend.webgpu.launch import lower, missing, resident
-from zllm.backend.webgpu.lowering import Bank, KvBuffers, View
+from zllm.backend.webgpu.lowering import Bank, View
+from zllm.backend.webgpu.store import Store
 from zllm.backend.webgpu.upload import upload_matrix
 from zllm.quant import formats
 from zllm.weight.linear_weight import LinearWeight
@@ -82,10 +83,9 @@ class Bench:
     key: PlanKey = ONE_TOKEN
     lanes: int = 4
     layout: StepLayout = field(init=False)
-    page_slots: int = PAGE_SLOTS
     _views: dict[int, View] = field(default_factory=dict)
     _banks: dict[str, tuple[Bank, ...]] = field(default_factory=dict)
-    _kv: dict[str, KvBuffers] = field(default_factory=dict)
+    _stores: dict[str, Store] = field(default_factory=dict)
     _carry: dict[str, Buffer] = field(default_factory=dict)
     _words: dict[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -184,8 +184,15 @@ class Bench:
 
     def cache(self, k: F32, v: F32) -> Cache:
         """Keys and values [slots, G, K]."""
-        self._kv["kv"] = KvBuffers(self.buffer(k), self.buffer(v))
-        return Cache("kv", "full")
+        return self.store_of("kv", (k, v))
+
+    def store_of(self, name: str, arrays: Sequence[F32], *, group: str = "full") -> Cache:
+        """Arrays [slots, …] as a cache. Planes of state have pages of one slot."""
+        slot_bytes = tuple(array[0].nbytes for array in arrays)
+        buffers = tuple(self.buffer(array) for array in arrays)
+        page_slots = 1 if group == "state" else PAGE_SLOTS
+        self._stores[name] = Store(buffers, slot_bytes, group, page_slots)
+        return Cache(name, group)
 
     def carry(self, name: str, data: NDArray[Any]) -> None:
         self._carry[name] = self.buffer(data)
@@ -234,8 +241,8 @@ class Bench:
     def banks(self, weight: Weight, /) -> tuple[Bank, ...]:
         return self._banks[weight.name]
 
-    def kv(self, cache: Cache, /) -> KvBuffers:
-        return self._kv[cache.name]
+    def store(self, cache: Cache, /) -> Store:
+        return self._stores[cache.name]
 
     def carry_token(self) -> Buffer:
         return self._carry["token"]

@@ -71,11 +71,11 @@ def test_rope_append(
         rotated = rope.rotate(heads, turns, interleaved=spec.interleaved)
         return rotated[:valid]
 
-    kv = bench.kv(cache)
+    keys, stored = bench.store(cache).buffers
     held[0, slots[:valid]] = turned(k)
     held[1, slots[:valid]] = v.reshape(rows, -1, spec.head_size)[:valid]
     assert_close(bench.values(out)[:valid], turned(q).reshape(valid, -1), TOLERANCE)
-    for buffer, expected in ((kv.k, held[0]), (kv.v, held[1])):
+    for buffer, expected in ((keys, held[0]), (stored, held[1])):
         got = bench.read(buffer).reshape(expected.shape)
         np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
         np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE * 4)

@@ -208,9 +208,9 @@ def test_copied_slots_hold_what_their_sources_held(
     backend: WebGpuBackend, device: WgpuDevice
 ) -> None:
     backend.new_cache("copied", KvSpec(2, 4), group=Group("copied", 4, 4))
-    kv = backend._caches["copied"].kv
+    keys, stored = backend._stores["copied"].buffers
     values = np.arange(16 * 8, dtype=np.float32).reshape(16, 8)
-    for buffer, sign in ((kv.k, 1), (kv.v, -1)):
+    for buffer, sign in ((keys, 1), (stored, -1)):
         device.write(buffer, 0, (values * np.float32(sign)).data.cast("B"))
     # Overlapping on purpose: every source is read before any target is written.
     source, target = [4, 5, 6, 1, 6], [5, 6, 7, 12, 4]
@@ -219,7 +219,7 @@ def test_copied_slots_hold_what_their_sources_held(
     backend.copy_slots("copied", [], [])
     expected = values.copy()
     expected[target] = values[source]
-    for buffer, sign in ((kv.k, 1), (kv.v, -1)):
+    for buffer, sign in ((keys, 1), (stored, -1)):
         got = np.frombuffer(device.read(buffer, 0, buffer.size_bytes), np.float32)
         np.testing.assert_array_equal(got.reshape(16, 8), expected * sign)
 

@@ -69,7 +69,7 @@ def _shared(op: Op, context: Context, q: View, out: View) -> dict[str, float]:
         "VALID_ROWS": at["valid_rows"],
         "TABLE": at[f"{cache.group}.table"],
         "ENTRIES": entries[cache.group],
-        "PAGE_SLOTS": context.page_slots,
+        "PAGE_SLOTS": context.store(cache).page_slots,
     } | places(q=q, out=out)
 
 
@@ -108,12 +108,12 @@ def _attend(
     grid: tuple[int, int, int],
 ) -> Dispatch:
     cache = op.cache(1)
-    kv = context.kv(cache)
+    keys, stored = context.store(cache).buffers
     # WGSL has no optional binding: without sinks q stands in.
     sinks = context.banks(op.weight(2))[0].buffer if len(op.ins) > 2 else q.buffer
     access = ("read", "read", "read", "read", "read", "write")
     kernel = Kernel(sources[-1], compose(*sources), access, constants(values))  # type: ignore[arg-type]
-    return Dispatch(kernel, (q.buffer, kv.k, kv.v, context.step, sinks, out), grid)
+    return Dispatch(kernel, (q.buffer, keys, stored, context.step, sinks, out), grid)
 
 
 def _combine(op: Op, context: Context, parts: Buffer, out: View, splits: int) -> Dispatch:

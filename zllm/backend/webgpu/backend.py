@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +12,13 @@ from zllm.backend.contract import PACKED_USES, Cache, Group, Op, PlanKey, Record
 from zllm.backend.webgpu import launch
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Device
-from zllm.backend.webgpu.lowering import Bank, KvBuffers
-from zllm.backend.webgpu.plan import Compiler, PagedCache, Residents, WebGpuPlan
-from zllm.backend.webgpu.pool import Lease, Pool
+from zllm.backend.webgpu.lowering import Bank
+from zllm.backend.webgpu.plan import Compiler, Residents, WebGpuPlan
+from zllm.backend.webgpu.pool import Pool
+from zllm.backend.webgpu.store import Store, copy_slots, open_store
 from zllm.backend.webgpu.upload import upload_f32, upload_matrix
 from zllm.errors import BackendError
-from zllm.kv_cache.spec import CacheSpec, KvSpec
+from zllm.kv_cache.spec import CacheSpec
 from zllm.weight.linear_weight import LinearWeight
 
 # Rows of prefill plans; the last is the most of a round: a long submit blocks a software adapter's
@@ -63,7 +64,7 @@ class WebGpuBackend:
         self._pool = Pool(device)
         self._carry = Carry(device, lanes)
         self._banks: dict[str, tuple[Bank, ...]] = {}
-        self._caches: dict[str, PagedCache] = {}
+        self._stores: dict[str, Store] = {}
         self._groups: dict[str, Group] = {}
         self._closed = False
 
@@ -79,41 +80,14 @@ class WebGpuBackend:
         return Weight(name, (sum(rows), *parts[0].shape[1:]), rows)
 
     def new_cache(self, name: str, spec: CacheSpec, /, *, group: Group) -> Cache:
-        if not isinstance(spec, KvSpec):
-            raise BackendError(f"webgpu has no storage for {name} ({type(spec).__name__}) yet")
-        slot_bytes = 4 * spec.kv_heads * spec.head_size
-        size = group.pages * group.page_slots * slot_bytes
-        limit = self.device.info.max_binding_bytes
-        if size > limit:
-            slots = limit // slot_bytes // group.page_slots * group.page_slots
-            raise BackendError(
-                f"a cache of {group.pages * group.page_slots} tokens takes {size / 2**20:.0f} MiB "
-                f"a layer, and {self.device.info.name} binds at most {limit / 2**20:.0f} MiB; "
-                f"lower --context so that all sequences together need at most {slots} tokens"
-            )
-        kv = KvBuffers(
-            self.device.buffer(size, f"{name} keys"), self.device.buffer(size, f"{name} values")
-        )
-        self._caches[name] = PagedCache(kv, group.name, group.page_slots, slot_bytes)
+        self._stores[name] = open_store(self.device, name, spec, group)
         self._groups[group.name] = group
         return Cache(name, group.name)
 
     def copy_slots(self, group: str, source: Sequence[int], target: Sequence[int], /) -> None:
-        runs = list(_runs(source, target))
-        for cache in self._caches.values():
-            if cache.group != group or not runs:
-                continue
-            size = cache.slot_bytes
-            # Copies inside one buffer are not allowed, so they pass through another.
-            scratch = Lease(self._pool).take(size * len(source), "copied slots")
-            for buffer in (cache.kv.k, cache.kv.v):
-                at = 0
-                out, back = [], []
-                for first, to, count in runs:
-                    out.append((buffer, first * size, scratch, at, count * size))
-                    back.append((scratch, at, buffer, to * size, count * size))
-                    at += count * size
-                self.device.copy([*out, *back])
+        for store in self._stores.values():
+            if store.group == group:
+                copy_slots(self._pool, store, source, target)
 
     def write_lane(
         self, lane: int, /, *, counts: NDArray[np.int32] | None, bias: NDArray[np.float32] | None
@@ -125,7 +99,8 @@ class WebGpuBackend:
         context = FIRST_CONTEXT
         while context < key.context:
             context *= CONTEXT_STEP
-        slots = max(((g.pages - 1) * g.page_slots for g in self._groups.values()), default=context)
+        paged = [g for g in self._groups.values() if g.page_slots > 1]  # not planes
+        slots = max(((g.pages - 1) * g.page_slots for g in paged), default=context)
         context = max(min(context, slots), key.context)
         rows = seqs if key.rows == key.seqs else _row_bucket(key.rows, seqs, self._row_buckets)
         return replace(key, rows=rows, seqs=seqs, context=context)
@@ -134,13 +109,13 @@ class WebGpuBackend:
         return launch.missing(op, self.device.info)
 
     def compile(self, recording: Recording, /) -> WebGpuPlan:
-        residents = Residents(self.device, self._pool, self._carry, self._banks, self._caches)
+        residents = Residents(self.device, self._pool, self._carry, self._banks, self._stores)
         return Compiler(recording, residents).compile()
 
     def memory(self) -> Mapping[str, int]:
         """Bytes of device memory; activations include carried state and readbacks."""
         weights = sum(bank.buffer.size_bytes for banks in self._banks.values() for bank in banks)
-        caches = sum(c.kv.k.size_bytes + c.kv.v.size_bytes for c in self._caches.values())
+        caches = sum(store.size_bytes for store in self._stores.values())
         return {
             "weights": weights,
             "caches": caches,
@@ -152,7 +127,7 @@ class WebGpuBackend:
             self._closed = True
             self.device.close()
             self._banks.clear()
-            self._caches.clear()
+            self._stores.clear()
 
 
 def _row_bucket(least: int, seqs: int, buckets: Sequence[int]) -> int:
@@ -163,13 +138,3 @@ def _row_bucket(least: int, seqs: int, buckets: Sequence[int]) -> int:
     step = buckets[-1]
     rows = -(-least // step) * step
     return rows if rows != seqs else rows + step
-
-
-def _runs(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(from, to, slots) of consecutive slots that move together."""
-    start = 0
-    for i in range(1, len(source) + 1):
-        if i < len(source) and (source[i], target[i]) == (source[i - 1] + 1, target[i - 1] + 1):
-            continue
-        yield source[start], target[start], i - start
-        start = i

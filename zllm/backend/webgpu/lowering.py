@@ -8,6 +8,7 @@ from typing import Protocol
 
 from zllm.backend.contract import Cache, PlanKey, StepLayout, Value, Weight
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch
+from zllm.backend.webgpu.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,6 @@ class ResidentForm:
     repack: Callable[[Bank, Bank], list[Dispatch]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KvBuffers:
-    """Keys and values of one layer: f32 [slots, G, K] each."""
-
-    k: Buffer
-    v: Buffer
-
-
 class Context(Protocol):
     """What a launcher may ask while a recording is compiled."""
 
@@ -60,16 +53,11 @@ class Context(Protocol):
     step: Buffer  # StepLayout words
     result: Buffer  # records, or logits for emit "logits"
 
-    @property
-    def page_slots(self) -> int:
-        """Of the cache that the op at hand reads."""
-        ...
-
     def view(self, value: Value, /) -> View: ...
 
     def banks(self, weight: Weight, /) -> tuple[Bank, ...]: ...
 
-    def kv(self, cache: Cache, /) -> KvBuffers: ...
+    def store(self, cache: Cache, /) -> Store: ...
 
     def carry_token(self) -> Buffer:
         """i32 [lanes]: the last token drawn for each lane."""

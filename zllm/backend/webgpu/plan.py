@@ -24,19 +24,10 @@ from zllm.backend.contract import (
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo, Dispatch, Program
 from zllm.backend.webgpu.launch import fuse, lower
-from zllm.backend.webgpu.lowering import Bank, KvBuffers, View
+from zllm.backend.webgpu.lowering import Bank, View
 from zllm.backend.webgpu.pool import Lease, Pool
+from zllm.backend.webgpu.store import Store
 from zllm.errors import BackendError
-
-
-@dataclass(frozen=True, slots=True)
-class PagedCache:
-    """Keys and values of one layer, and how their slots are counted."""
-
-    kv: KvBuffers
-    group: str
-    page_slots: int
-    slot_bytes: int  # of the keys of one slot; the values take as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class Residents:
     pool: Pool
     carry: Carry
     banks: Mapping[str, tuple[Bank, ...]]
-    caches: Mapping[str, PagedCache]
+    stores: Mapping[str, Store]
 
 
 class Compiler:
@@ -129,21 +120,14 @@ class Compiler:
     def _op_name(self) -> str:
         return self._op.name if self._op else ""
 
-    @property
-    def page_slots(self) -> int:
-        """Of the cache that the op at hand reads."""
-        assert self._op is not None
-        (cache,) = (i for i in self._op.ins if isinstance(i, Cache))
-        return self._residents.caches[cache.name].page_slots
-
     def view(self, value: Value, /) -> View:
         return self._views[value.id]
 
     def banks(self, weight: Weight, /) -> tuple[Bank, ...]:
         return self._residents.banks[weight.name]
 
-    def kv(self, cache: Cache, /) -> KvBuffers:
-        return self._residents.caches[cache.name].kv
+    def store(self, cache: Cache, /) -> Store:
+        return self._residents.stores[cache.name]
 
     def carry_token(self) -> Buffer:
         return self._residents.carry.token

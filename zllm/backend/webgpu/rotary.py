@@ -39,7 +39,8 @@ def lower_rope_append(op: Op, context: Context) -> list[Dispatch]:
     cache, table = op.cache(3), op.weight(4)
     (angles,) = context.banks(table)
     spec: GqaSpec = op.spec
-    out, kv, at = context.view(op.outs[0]), context.kv(cache), context.layout.offset
+    out, at = context.view(op.outs[0]), context.layout.offset
+    keys, stored = context.store(cache).buffers
     values: dict[str, float] = {
         "HEADS": spec.heads,
         "KV_HEADS": spec.kv_heads,
@@ -55,7 +56,7 @@ def lower_rope_append(op: Op, context: Context) -> list[Dispatch]:
         constants(values),
     )
     buffers = (
-        q.buffer, k.buffer, v.buffer, angles.buffer, context.step, kv.k, kv.v, out.buffer
+        q.buffer, k.buffer, v.buffer, angles.buffer, context.step, keys, stored, out.buffer
     )  # fmt: skip
     pairs = out.rows * (spec.heads + 2 * spec.kv_heads) * spec.head_size // 2
     return [Dispatch(kernel, buffers, strided_grid(ceil_div(pairs, 64), context.info))]
