@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zllm.backend.contract import Op, Value
-from zllm.backend.webgpu import attention, elementwise, moe, product, rotary, sampler, wgsl_format
+from zllm.backend.webgpu import (
+    attention,
+    elementwise,
+    latent,
+    moe,
+    product,
+    rotary,
+    sampler,
+    wgsl_format,
+)
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch
 from zllm.backend.webgpu.lowering import Context, ResidentForm
 from zllm.backend.webgpu.product import NormedSpec
@@ -27,6 +36,7 @@ LOWER: dict[str, Lower] = {
     "rope": rotary.lower_rope,
     "rope_append": rotary.lower_rope_append,
     "attend": attention.lower_attend,
+    "latent_append": latent.lower_latent_append,
     "last_rows": elementwise.lower_last_rows,
     "route": moe.lower_route,
     "route_by_token": moe.lower_route_by_token,
