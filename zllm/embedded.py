@@ -51,7 +51,8 @@ def drive(main: Coroutine[Any, Any, T]) -> T:
 class Engine:
     """A loaded model. Safe to use from several threads; requests share rounds.
 
-    model: a GGUF file, a Hugging Face folder, a name `zllm pull` knows, or `hf:owner/repo/file`.
+    model: a GGUF file, a Hugging Face folder, a name `zllm pull` knows, or `hf:owner/repo/file`; or
+    a Model, which the engine then closes.
     context: most tokens of a sequence. cache_tokens: tokens cached for all sequences together.
     lanes: most sequences that run at once. resident: "f32", or "packed" for less memory (oracle).
     progress: called with (bytes loaded, bytes in all). Errors: LoadError, BackendError.
@@ -60,7 +61,7 @@ class Engine:
     def __init__(
         self,
         *,
-        model: str | Path,
+        model: str | Path | Model,
         backend: str = "auto",
         context: int | None = None,
         cache_tokens: int | None = None,
@@ -71,7 +72,7 @@ class Engine:
         _check_count("lanes", lanes)
         _check_count("cache_tokens", cache_tokens)
         with ExitStack() as undo:
-            self.model = Model(model)
+            self.model = model if isinstance(model, Model) else Model(model)
             undo.callback(self.model.checkpoint.close)
             self.context = _context(context, self.model.context)
             self.backend = create_backend(backend, lanes=lanes, resident=resident)

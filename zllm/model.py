@@ -17,12 +17,15 @@ from zllm.weight.checkpoint import Checkpoint, open_checkpoint
 
 
 class Model:
-    """An opened model; no weight is read. `name`: a path or whatever `zllm.hub.resolve` knows."""
+    """An opened model; no weight is read. `name`: a path or whatever `zllm.hub.resolve` knows.
 
-    def __init__(self, name: str | Path) -> None:
+    checkpoint: of a model that is in no file; `name` is then only shown.
+    """
+
+    def __init__(self, name: str | Path, *, checkpoint: Checkpoint | None = None) -> None:
         self.name = str(name)
-        self.path = hub.resolve(name)
-        self.checkpoint: Checkpoint = open_checkpoint(self.path)
+        self.path = hub.resolve(name) if checkpoint is None else Path(self.name)
+        self.checkpoint = checkpoint or open_checkpoint(self.path)
         self.vocabulary: int = self.checkpoint.config.vocabulary
         self.context: int = self.checkpoint.config.context
 

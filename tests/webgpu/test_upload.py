@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from zllm.backend.webgpu.lowering import Bank, ResidentForm
 from zllm.errors import BackendError
 from zllm.quant import formats
 from zllm.weight.byte_source import BytesSource, TensorBytes
-from zllm.weight.linear_weight import LinearWeight, stored
+from zllm.weight.linear_weight import LinearWeight, RepeatedRows, stored
 
 if TYPE_CHECKING:
     from zllm.backend.webgpu.wgpu_device import WgpuDevice
@@ -174,3 +174,54 @@ def test_a_table_beyond_the_binding_limit_names_the_flag(
     weight, _ = part("f32", 1 << 10, 512)
     with pytest.raises(BackendError, match=r"table takes 2 MiB.*--context"):
         upload.upload_f32(device, "table", [weight])
+
+
+def repeated(shifts: tuple[int, ...], rows: int, columns: int) -> list[LinearWeight]:
+    """q8_0 weights of `rows` rows that repeat the same 6, each from another one on."""
+    tile = part("q8_0", 6, columns)[1].tobytes()
+    row_bytes = formats.row_bytes("q8_0", columns)
+    return [
+        stored("q8_0", (rows, columns), RepeatedRows(tile, at * row_bytes, rows * row_bytes))
+        for at in shifts
+    ]
+
+
+def as_written(weight: LinearWeight) -> TensorBytes:
+    """The same bytes, as a file would hold them."""
+    data = bytes(weight.data.read())
+    return TensorBytes(BytesSource(data), 0, len(data))
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 2000], ids=["one bank", "banks"])
+def test_repeated_rows_are_copied_to_where_they_would_be_written(
+    device: WgpuDevice, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(device, "info", replace(device.info, max_binding_bytes=limit))
+    weights = repeated((0, 5, 2), 31, 64)
+    written = [stored("q8_0", w.shape, as_written(w)) for w in weights]
+    expected = upload.upload_matrix(device, "written", written)
+    uploads: list[int] = []
+    write = device.write
+
+    def counted(buffer: Any, at: int, data: memoryview) -> None:
+        uploads.append(data.nbytes)
+        write(buffer, at, data)
+
+    monkeypatch.setattr(device, "write", counted)
+    held = device.held_bytes
+    banks = upload.upload_matrix(device, "repeated", weights)
+    assert (len(banks) > 1) == (limit == 2000)
+    for ours, theirs in zip(banks, expected, strict=True):
+        assert replace(ours, buffer=theirs.buffer) == theirs
+        np.testing.assert_array_equal(resident_rows(device, ours), resident_rows(device, theirs))
+    # One tile for each bank, its rows padded to words; nothing else stays.
+    assert sum(uploads) == len(banks) * 6 * 68
+    assert device.held_bytes - held - sum(bank.buffer.size_bytes for bank in banks) <= 16
+
+
+def test_rows_of_different_tiles_are_written(device: WgpuDevice) -> None:
+    weights = [*repeated((1,), 9, 64), part("q8_0", 9, 64)[0]]
+    (bank,) = upload.upload_matrix(device, "w", weights)
+    alike = [stored("q8_0", w.shape, as_written(w)) for w in weights]
+    (expected,) = upload.upload_matrix(device, "w", alike)
+    np.testing.assert_array_equal(resident_rows(device, bank), resident_rows(device, expected))

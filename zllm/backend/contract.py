@@ -235,6 +235,14 @@ class Backend(Protocol):
         """Bytes held: weights, caches, activations."""
         ...
 
+    def weight_bytes(self, weight: Weight, /) -> int:
+        """Of one weight, as resident."""
+        ...
+
+    def slot_bytes(self, group: str, /) -> int:
+        """Of one token in every cache of the group, as resident."""
+        ...
+
     def close(self) -> None:
         """Free everything; a second call does nothing."""
         ...

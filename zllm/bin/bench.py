@@ -10,22 +10,27 @@ import sys
 from statistics import median
 from typing import Any
 
-from zllm.bin import bench_growth, bench_kl
+from zllm.bin import bench_contexts, bench_growth, bench_kl
 from zllm.bin.answer_stats import memory_text
+from zllm.bin.bench_contexts import longest_context
 from zllm.bin.bench_products import Products
 from zllm.bin.bench_runs import DecodeRun, PrefillRun, Prompts, decode, prefill
+from zllm.bin.bench_traffic import decode_traffic
 from zllm.bin.model_flags import add_engine, open_engine
-from zllm.embedded import Engine
+from zllm.bin.random_shape import SHAPES, random_model, random_shape
+from zllm.bin.random_weights import FORMATS
+from zllm.embedded import DEFAULT_CONTEXT, Engine
 from zllm.errors import ZllmError
 
 # Short, so that decode is measured where attention weighs little: context <= 128 by default.
 DECODE_PROMPT = 32
+MODEL = "smollm2"
 
 Json = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_engine(parser, model="smollm2")
+    add_engine(parser, model=MODEL)
     for flag, default, about in (
         ("--prompt-tokens", 512, "length of the prefill prompt"),
         ("--decode-prompt", DECODE_PROMPT, "length of the prompt before the decode rounds"),
@@ -41,9 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="oracle: also time the model's matrix products alone, in turns with each run",
     )
+    bench_contexts.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="write every figure as JSON")
+    _add_random(parser)
     bench_kl.add_arguments(parser)
     bench_growth.add_arguments(parser)
+
+
+def _add_random(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("random weights, in place of --model")
+    group.add_argument(
+        "--random-shape", choices=SHAPES, help="a model of this shape, made on the device"
+    )
+    group.add_argument(
+        "--format", choices=FORMATS, help="of its matrices (default: as files of it have them)"
+    )
+    group.add_argument("--layers", type=int, metavar="N", help="only its first N layers")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,15 +70,18 @@ def run(args: argparse.Namespace) -> int:
         return bench_growth.run(args)
     _refuse("without --growth", {"--lengths": args.lengths, "--plot": args.plot})
     if args.kl is not None:
+        _refuse("with --kl", {"--random-shape": args.random_shape})
         return bench_kl.run(args)
     _refuse("without --kl", {"--text": args.text, "--tokens-file": args.tokens_file})
+    if args.random_shape is None:
+        _refuse("without --random-shape", {"--format": args.format, "--layers": args.layers})
     _check(args)
-    longest = max(args.prompt_tokens + 1, args.decode_prompt + args.new_tokens)
-    context = args.context or 0
-    cache_tokens = max(2 * context, (args.batch + 1) * (longest + 64))
-    engine, load_s = open_engine(args, lanes=max(16, args.batch), cache_tokens=cache_tokens)
+    engine, load_s = _open(args)
     with engine:
         report = measure(engine, args)
+        if args.decode_contexts is not None:
+            bandwidth = report["copy_bytes_per_s"]
+            report["contexts"] = bench_contexts.measure(engine, args, bandwidth)
         report |= {"load_s": load_s, "model": args.model, "memory": dict(engine.backend.memory())}
     report |= {"peak_rss_bytes": _peak_rss(), "machine": _machine()}
     if args.json:
@@ -68,6 +89,22 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(_lines(report)))
     return 0
+
+
+def _open(args: argparse.Namespace) -> tuple[Engine, float]:
+    longest = max(
+        args.prompt_tokens + 1, args.decode_prompt + args.new_tokens, longest_context(args)
+    )
+    if args.context is None and longest > DEFAULT_CONTEXT:
+        args.context = longest
+    cache_tokens = max(2 * (args.context or 0), (args.batch + 1) * (longest + 64))
+    settings: Json = {"lanes": args.batch, "cache_tokens": cache_tokens}
+    if args.random_shape is not None:
+        shape = random_shape(args.random_shape, format=args.format, layers=args.layers)
+        settings["model"] = random_model(shape)
+        args.model = settings["model"].name
+        args.resident = "packed"  # as f32 the oracle would hold every repeated row
+    return open_engine(args, **settings)
 
 
 def _refuse(mode: str, flags: Json) -> None:
@@ -89,6 +126,9 @@ def _check(args: argparse.Namespace) -> None:
             raise ZllmError(f"{flag} must be at least {least}, got {getattr(args, name)}")
     if args.products and args.batch != 1:
         raise ZllmError("--products compares one sequence: leave --batch at 1")
+    if args.random_shape is not None and args.model != MODEL:
+        raise ZllmError("give --model or --random-shape, not both")
+    bench_contexts.check(args)
 
 
 def measure(engine: Engine, args: argparse.Namespace) -> Json:
@@ -118,7 +158,15 @@ def _figures(
     engine: Engine, args: argparse.Namespace, prefills: list[PrefillRun], decodes: list[DecodeRun]
 ) -> Json:
     host = [run.host_ms_per_round for run in decodes]
+    traffic = decode_traffic(engine, args.batch)
+    bandwidth = _bandwidth(engine)
+    round_s = min(run.round_s for run in decodes)
+    prefill_s = min(run.seconds for run in prefills)
     return {
+        "weight_bytes_per_round": traffic.weight_bytes,
+        "copy_bytes_per_s": bandwidth,
+        "share": None if bandwidth is None else traffic.weight_bytes / round_s / bandwidth,
+        "prefill_tflop_s": 2 * traffic.products * args.prompt_tokens / prefill_s / 1e12,
         "backend": engine.backend.name,
         "resident": args.resident,
         "batch": args.batch,
@@ -162,6 +210,12 @@ def _best_and_median(values: list[float], *, largest: bool = False) -> Json:
     return {"best": best, "median": median(values), "all": values}
 
 
+def _bandwidth(engine: Engine) -> float | None:
+    """Of a kernel that copies; None on the oracle."""
+    backend: Any = engine.backend
+    return float(backend.copy_bandwidth()) if backend.name == "webgpu" else None
+
+
 def _adapter(engine: Engine) -> str | None:
     backend: Any = engine.backend
     return str(backend.device.info.name) if backend.name == "webgpu" else None
@@ -198,6 +252,7 @@ def _lines(report: Json) -> list[str]:
     ]
     if report["batch"] > 1:
         rows[-1] = ("decode", f"{rows[-1][1]}, {report['batch']} sequences together")
+    rows += _traffic_rows(report)
     for tokens, times in report["first_token_s"].items():
         rows.append(("first token", f"{times['best']:.3f} s after {tokens} prompt tokens"))
     if report["host_ms_per_round"] is not None:
@@ -209,6 +264,18 @@ def _lines(report: Json) -> list[str]:
         text = f"{ratio['ratio']:.2f} × the products alone, best pair {ratio['best_pair']:.2f}"
         rows.append((f"{name}", f"{text} ({1000 * ratio['products_s']:.1f} ms)"))
     return [f"{name:<12} {text}" for name, text in rows]
+
+
+def _traffic_rows(report: Json) -> list[tuple[str, str]]:
+    read = f"{report['weight_bytes_per_round'] / 2**20:,.1f} MiB of weights a round"
+    if report["share"] is not None:
+        bandwidth = f"{report['copy_bytes_per_s'] / 1e9:,.1f} GB/s"
+        read += f": {100 * report['share']:.1f} % of the {bandwidth} of a copying kernel"
+    rows = [
+        ("reads", read),
+        ("computes", f"{report['prefill_tflop_s']:.3g} TFLOP/s in prefill"),
+    ]
+    return rows + bench_contexts.rows(report.get("contexts"))
 
 
 def _rate(rates: Json) -> str:

@@ -37,6 +37,10 @@ class DecodeRun:
         return self.tokens / self.seconds
 
     @property
+    def round_s(self) -> float:
+        return self.seconds * self.sequences / self.tokens
+
+    @property
     def host_ms_per_round(self) -> float:
         return 1000 * self.host_s * self.sequences / self.tokens
 

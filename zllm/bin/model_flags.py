@@ -63,9 +63,8 @@ def open_engine(args: argparse.Namespace, **options: Any) -> tuple[Engine, float
             bar.total = total
             bar.update(loaded - bar.n)
 
-        settings = {"context": args.context, **options}
+        settings = {"model": args.model, "context": args.context, **options}
         engine = Engine(
-            model=args.model,
             backend=args.backend,
             resident=args.resident,
             progress=show,

@@ -87,7 +87,7 @@ def write_checkpoint(model: TinyModel, folder: Path, seed: int) -> int:
     `folder` is made; ZllmError if it cannot be written. The same seed gives the same bytes.
     """
     shapes = tensor_shapes(model)
-    tensors = {name: _values(name, shape, model, seed) for name, shape in shapes.items()}
+    tensors = {name: tensor_values(name, shape, model, seed) for name, shape in shapes.items()}
     config = {**model.config, **model.config.get("text_config", {})}
     stops = {key: config.get(key) for key in ("bos_token_id", "eos_token_id")}
     try:
@@ -112,18 +112,19 @@ def tensor_shapes(model: TinyModel) -> dict[str, tuple[int, ...]]:
         try:
             module.from_hf(model.config, tensors)
         except MissingTensor as missing:
-            want = missing.expected
-            assert want.stored_name not in tensors, want
-            size_bytes = 4 * math.prod(want.shape)
-            unread = RefusedBytes(size_bytes, f"tensor {want.stored_name!r} is not written yet")
-            tensors[want.stored_name] = F32(want.shape, unread)
+            assert missing.expected.stored_name not in tensors, missing.expected
+            for want in (missing.expected, *missing.following):
+                size_bytes = 4 * math.prod(want.shape)
+                unread = RefusedBytes(size_bytes, f"tensor {want.stored_name!r} is not written yet")
+                tensors[want.stored_name] = F32(want.shape, unread)
         except ValueError as error:
             raise ZllmError(f"config of {model.name}: {error}") from None
         else:
             return {name: weight.shape for name, weight in tensors.items()}
 
 
-def _values(name: str, shape: tuple[int, ...], model: TinyModel, seed: int) -> Array:
+def tensor_values(name: str, shape: tuple[int, ...], model: TinyModel, seed: int) -> Array:
+    """Seeded by its name too: what multiplies keeps the size of its input."""
     # A seed for each name: a tensor more or less leaves the others as they are.
     random = np.random.default_rng([seed, zlib.crc32(name.encode())])
     if name.endswith(EXPERTS_OF_TOKENS):

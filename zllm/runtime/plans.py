@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zllm.backend.contract import Backend, Group, Plan, PlanKey
+from zllm.backend.contract import Backend, Group, Plan, PlanKey, Recording
 from zllm.runtime.recorder import Recorder
 
 KEPT = 32  # plans; the least recently used is dropped
@@ -27,11 +27,15 @@ class PlanPool:
         if key in self._plans:
             self._plans.move_to_end(key)
             return self._plans[key]
-        recorder = Recorder(key, self._backend.missing)
-        self._decoder(recorder)
-        plan = self._backend.compile(recorder.finish(self._groups))
+        plan = self._backend.compile(self.record(key))
         if key.rows == key.seqs or self._backend.keeps_prefill:
             self._plans[key] = plan
             if len(self._plans) > KEPT:
                 self._plans.popitem(last=False)
         return plan
+
+    def record(self, key: PlanKey) -> Recording:
+        """The round as this backend runs it."""
+        recorder = Recorder(key, self._backend.missing)
+        self._decoder(recorder)
+        return recorder.finish(self._groups)

@@ -116,6 +116,28 @@ class Window:
         return self.whole.read(self.offset_bytes + offset_bytes, size)
 
 
+@dataclass(frozen=True, slots=True)
+class RepeatedRows:
+    """A few rows again and again: what a benchmark's random weights are made of.
+
+    A backend that knows it writes the tile once and copies it on the device.
+    """
+
+    tile: bytes = field(repr=False)  # whole rows
+    first_byte: int  # of the tile, where the tensor begins: the start of a row
+    size_bytes: int
+
+    def read(self, offset_bytes: int = 0, size_bytes: int | None = None, /) -> memoryview:
+        size = self.size_bytes - offset_bytes if size_bytes is None else size_bytes
+        if offset_bytes < 0 or size < 0 or offset_bytes + size > self.size_bytes:
+            raise ValueError(f"range {offset_bytes}+{size} leaves {self.size_bytes} bytes")
+        first = (self.first_byte + offset_bytes) % len(self.tile)
+        if first + size <= len(self.tile):
+            return memoryview(self.tile)[first : first + size]
+        rounds = -(-(first + size) // len(self.tile))
+        return memoryview(self.tile * rounds)[first : first + size]
+
+
 def flattened(weight: LinearWeight) -> LinearWeight:
     """[E, …, N, D] -> [E·…·N, D]: the matrices one below the other."""
     return replace(weight, shape=(math.prod(weight.shape[:-1]), weight.shape[-1]))

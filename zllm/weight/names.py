@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from zllm.errors import LoadError
@@ -25,11 +25,15 @@ class Expected:
 
 
 class MissingTensor(LoadError):
-    """Says which tensor: whoever makes a checkpoint learns from it what to write."""
+    """Says which tensor: whoever makes a checkpoint learns from it what to write.
 
-    def __init__(self, expected: Expected) -> None:
+    following: the tensors expected after it, whether missing or not.
+    """
+
+    def __init__(self, expected: Expected, following: Iterator[Expected]) -> None:
         super().__init__(f"tensor {expected.stored_name!r} ({expected.name}) is missing")
         self.expected = expected
+        self.following = following
 
 
 def select(
@@ -42,10 +46,11 @@ def select(
     """
     selected: Tensors = {}
     used: set[str] = set()
-    for want in expected:
+    remaining = iter(expected)
+    for want in remaining:
         weight = tensors.get(want.stored_name)
         if weight is None:
-            raise MissingTensor(want)
+            raise MissingTensor(want, remaining)
         if weight.shape != want.shape:
             raise LoadError(
                 f"tensor {want.stored_name!r}: shape {list(weight.shape)}, the config asks for"

@@ -111,6 +111,14 @@ class OracleBackend:
             "activations": self.arena.size_bytes,
         }
 
+    def weight_bytes(self, weight: Weight, /) -> int:
+        return self.weights[weight.name].size_bytes
+
+    def slot_bytes(self, group: str, /) -> int:
+        slots = self.groups[group].pages * self.groups[group].page_slots
+        held = (s.size_bytes for s in self.caches.values() if s.group == group)
+        return sum(held) // slots
+
     def close(self) -> None:
         self.weights.clear()
         self.caches.clear()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from zllm.backend.contract import PACKED_USES, Cache, Group, Op, PlanKey, Recording, Weight
 from zllm.backend.webgpu import launch
+from zllm.backend.webgpu.bandwidth import copy_bandwidth
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Device
 from zllm.backend.webgpu.lowering import Bank
@@ -121,6 +122,17 @@ class WebGpuBackend:
             "caches": caches,
             "activations": self.device.held_bytes - weights - caches,
         }
+
+    def weight_bytes(self, weight: Weight, /) -> int:
+        return sum(bank.buffer.size_bytes for bank in self._banks[weight.name])
+
+    def slot_bytes(self, group: str, /) -> int:
+        stores = (store for store in self._stores.values() if store.group == group)
+        return sum(sum(store.slot_bytes) for store in stores)
+
+    def copy_bandwidth(self) -> float:
+        """Bytes per second that a kernel reads and writes, measured now."""
+        return copy_bandwidth(self.device)
 
     def close(self) -> None:
         if not self._closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -15,7 +15,7 @@ from zllm.backend.webgpu.lowering import Bank, ResidentForm
 from zllm.errors import BackendError
 from zllm.quant import formats
 from zllm.quant.weights import decode_rows, row_count
-from zllm.weight.linear_weight import LinearWeight
+from zllm.weight.linear_weight import LinearWeight, RepeatedRows
 
 CHUNK_BYTES = 8 << 20
 
@@ -101,6 +101,10 @@ def _bank(
 
 
 def _fill(device: Device, bank: Bank, wanted: str, form: ResidentForm, runs: Sequence[Run]) -> None:
+    tile = _tile(runs)
+    if tile is not None and tile.rows < bank.rows:
+        _repeat(device, bank, wanted, form, runs, tile)
+        return
     if form.repack is None:
         _write_rows(device, bank, runs)
         return
@@ -109,6 +113,50 @@ def _fill(device: Device, bank: Bank, wanted: str, form: ResidentForm, runs: Seq
     _write_rows(device, raw, runs)
     device.program(form.repack(raw, bank)).submit(memoryview(b""))
     device.destroy(raw.buffer)
+
+
+def _tile(runs: Sequence[Run]) -> Run | None:
+    """The few rows that all runs repeat, once; None for weights of a file."""
+    data = runs[0].part.data
+    if not isinstance(data, RepeatedRows):
+        return None
+    for run in runs:
+        if not isinstance(run.part.data, RepeatedRows) or run.part.data.tile is not data.tile:
+            return None
+    part, size = runs[0].part, len(data.tile)
+    rows = size // _row_bytes(part)
+    whole = replace(part, shape=(rows, part.shape[1]), data=RepeatedRows(data.tile, 0, size))
+    return Run(whole, 0, rows)
+
+
+def _repeat(
+    device: Device, bank: Bank, wanted: str, form: ResidentForm, runs: Sequence[Run], tile: Run
+) -> None:
+    """Bring the tile to its resident form once; every row of the bank is then a copy of its own."""
+    label = f"{bank.buffer.label} tile"
+    source = _bank(device, label, bank.format, 0, tile.rows, bank.columns, bank.row_words)
+    _fill(device, source, wanted, form, [tile])
+    row_bytes, target = 4 * bank.row_words, 0
+    copies = []
+    for run in runs:
+        assert isinstance(run.part.data, RepeatedRows)
+        at = run.part.data.first_byte // _row_bytes(run.part) + run.first_row
+        left = run.rows
+        while left:
+            first = at % tile.rows
+            count = min(left, tile.rows - first)
+            copies.append(
+                (source.buffer, first * row_bytes, bank.buffer, target, count * row_bytes)
+            )
+            target += count * row_bytes
+            at += count
+            left -= count
+    device.copy(copies)
+    device.destroy(source.buffer)
+
+
+def _row_bytes(part: LinearWeight) -> int:
+    return formats.row_bytes(part.format, part.shape[1])
 
 
 def _raw_words(stored: str, columns: int) -> int:
