@@ -114,9 +114,9 @@ def _experts(op: Op, context: Context, x: View, out: View, *, gated: bool) -> Di
         "VALID_ROWS": context.layout.offset["valid_rows"],
     }
     values |= places(ids=ids, weights=weights, out=out) | activation(spec.gated)
-    shape, sources, more, grid = _shape(out, gated, info)
+    shape, sources, more, grid = product_shape(out, gated, info)
     decode = FORMATS[bank.format].sources
-    wgsl = compose(_input(x, bank), *decode, "silu", "activation", "experts", *sources)
+    wgsl = compose(input_source(x, bank), *decode, "silu", "activation", "experts", *sources)
     kernel = Kernel(f"{shape}_{bank.format}", wgsl, (*READ * 7, "write"), constants(values | more))
     # WGSL has no optional binding: where nothing is read, x stands in.
     buffers = (
@@ -132,7 +132,7 @@ def _experts(op: Op, context: Context, x: View, out: View, *, gated: bool) -> Di
     return Dispatch(kernel, buffers, grid)
 
 
-def _shape(
+def product_shape(
     out: View, gated: bool, info: DeviceInfo
 ) -> tuple[str, tuple[str, ...], dict[str, float], tuple[int, int, int]]:
     """(name, sources, own constants, grid) of the kernel that suits the device."""
@@ -147,7 +147,7 @@ def _shape(
     return "experts_rows", (reduction(info), "experts_rows"), more, grid
 
 
-def _input(x: View, bank: Bank) -> str:
+def input_source(x: View, bank: Bank) -> str:
     whole = bank.columns % FORMATS[bank.format].elements == 0 and not (x.offset | x.stride) % 4
     return "input_vec4" if whole else "input_scalar"
 

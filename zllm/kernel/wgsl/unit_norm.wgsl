@@ -1,0 +1,30 @@
+// One workgroup a run of COLUMNS: x / sqrt(mean(x²) + eps). A row has RUNS of them.
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> out: array<f32>;
+
+override COLUMNS: u32;
+override ROWS: u32;
+override RUNS: u32;
+override EPS: f32;
+override X_OFFSET: u32;
+override X_STRIDE: u32;
+override OUT_OFFSET: u32;
+override OUT_STRIDE: u32;
+
+fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
+    for (var i = group.x; i < ROWS * RUNS; i += groups.x) {
+        let row = i / RUNS;
+        let column = (i % RUNS) * COLUMNS;
+        let origin = X_OFFSET + row * X_STRIDE + column;
+        let to = OUT_OFFSET + row * OUT_STRIDE + column;
+        var squares = 0.0;
+        for (var c = lane; c < COLUMNS; c += THREADS) {
+            squares += x[origin + c] * x[origin + c];
+        }
+        let total = reduce_sum(vec4<f32>(squares), lane, size).x;
+        let scale = 1.0 / sqrt(total / f32(COLUMNS) + EPS);
+        for (var c = lane; c < COLUMNS; c += THREADS) {
+            out[to + c] = x[origin + c] * scale;
+        }
+    }
+}
