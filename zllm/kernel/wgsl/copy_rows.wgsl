@@ -1,7 +1,7 @@
-// Copies rows; row r comes from row step[INDEX + r] if INDEXED.
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+// Copies rows, bit by bit; row r comes from row step[INDEX + r] if INDEXED.
+@group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read> step: array<i32>;
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<u32>;
 
 override COLUMNS: u32;
 override ROWS: u32;
