@@ -20,11 +20,13 @@ from tests.kernel.bench import Bench, random_blocks
 from tests.kernel.conftest import GUISES
 from zllm.activation import GatedSpec, SoftCapSpec
 from zllm.attention.gqa import GqaSpec
+from zllm.attention.kda import ConvSpec, DecaySpec, DeltaSpec
 from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.bandwidth import copy_kernel
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.product import NormedSpec
 from zllm.backend.webgpu.wgsl_format import CODED, FORMATS, resident
+from zllm.hyper_connection import HyperSpec
 from zllm.moe.experts import ExpertsSpec
 from zllm.moe.routing import RouteSpec
 from zllm.norm import LayerNormSpec, RmsNormSpec
@@ -110,6 +112,7 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
     bench.run("layer_norm", (x, norm, norm), (bench.output(tokens, 256),), LayerNormSpec(1e-5))
     bench.run("soft_cap", (x,), (bench.output(tokens, 256),), SoftCapSpec(30.0))
     record_experts(bench, rng, formats[-1])
+    record_recurrent(bench)
     for name in ("token", "result", "counts", "bias"):
         bench.carry(name, np.zeros(64, np.int32))
     bench.run("embed", (w,), (bench.output(1, 256),))
@@ -141,6 +144,25 @@ def record_experts(bench: Bench, rng: np.random.Generator, format: str) -> None:
     operands = (x, *routed, gate_up, down, None, None)
     spec = ExpertsSpec(2, 256, GatedSpec("swiglu_oai", 7.0))
     bench.run("experts", operands, (bench.output(1, 256),), spec)
+
+
+def record_recurrent(bench: Bench) -> None:
+    """KDA, and hyper-connections."""
+    bench.plan(PlanKey(2, 1, 64, "token"))
+    vector = bench.vector(np.ones(32, np.float32), "ones")
+    x, y, gates = (bench.input(np.ones((2, width), np.float32)) for width in (16, 16, 2))
+    planes = bench.store_of("state", (np.zeros((2, 2, 8, 8), np.float32),), group="state")
+    bench.run("conv", (x, vector, planes), (bench.output(2, 16),), ConvSpec(32))
+    bench.run("decay", (x, vector, vector), (bench.output(2, 16),), DecaySpec(2, 8))
+    bench.run("delta", (x, x, x, y, gates, planes), (bench.output(2, 16),), DeltaSpec(2, 8))
+    w = bench.vector(np.ones(8, np.float32), "w")
+    bench.run("gated_norm", (x, y, w), (bench.output(2, 16),), RmsNormSpec(1e-5))
+    spec = HyperSpec(4, 1e-6, 1e-5, 20)
+    bench.run("hc_start", (x,), (bench.output(2, 64),), spec)
+    bench.run("hc_mean", (x,), (bench.output(2, 4),), spec)
+    bench.run("hc_split", (x, vector, vector, vector), bench.parts(2, (4, 4, 16)), spec)
+    bench.run("hc_head", (x, vector, vector, vector), (bench.output(2, 4),), spec)
+    bench.run("hc_join", (gates, y, gates, x), (bench.output(2, 16),))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,38 @@
+// Stream k of a row becomes post[k] f + Σ_j comb[j, k] x[j]. A thread owns one of its columns.
+@group(0) @binding(0) var<storage, read> f: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> post: array<f32>;
+@group(0) @binding(3) var<storage, read> comb: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+
+override ROWS: u32;
+override STREAMS: u32;
+override WIDTH: u32;
+override F_OFFSET: u32;
+override F_STRIDE: u32;
+override X_OFFSET: u32;
+override X_STRIDE: u32;
+override POST_OFFSET: u32;
+override POST_STRIDE: u32;
+override COMB_OFFSET: u32;
+override COMB_STRIDE: u32;
+override OUT_OFFSET: u32;
+override OUT_STRIDE: u32;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    if (id.x >= STREAMS * WIDTH) {
+        return;
+    }
+    let stream = id.x / WIDTH;
+    let column = id.x % WIDTH;
+    for (var row = id.y; row < ROWS; row += groups.y) {
+        var sum = post[POST_OFFSET + row * POST_STRIDE + stream]
+            * f[F_OFFSET + row * F_STRIDE + column];
+        for (var j = 0u; j < STREAMS; j++) {
+            sum += comb[COMB_OFFSET + row * COMB_STRIDE + j * STREAMS + stream]
+                * x[X_OFFSET + row * X_STRIDE + j * WIDTH + column];
+        }
+        out[OUT_OFFSET + row * OUT_STRIDE + id.x] = sum;
+    }
+}

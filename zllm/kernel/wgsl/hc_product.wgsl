@@ -1,0 +1,39 @@
+// The long products of hyper-connections, whose outputs are few: a workgroup owns one split of the
+// columns, four rows of w and TILE rows of x. Past the last four, it sums the squares of x instead.
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<f32>; // [OUTPUTS, COLUMNS]
+@group(0) @binding(2) var<storage, read_write> parts: array<vec4<f32>>; // [ROWS, SPLITS, QUADS + 1]
+
+override ROWS: u32;
+override TILE: u32; // at most 8
+override OUTPUTS: u32;
+override QUADS: u32;
+override COLUMNS: u32;
+override SPLITS: u32;
+override SPLIT_COLUMNS: u32;
+override W_STRIDE: u32;
+override X_OFFSET: u32;
+override X_STRIDE: u32;
+
+fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
+    let quad = group.y;
+    let end = min(COLUMNS, (group.x + 1u) * SPLIT_COLUMNS);
+    var w_at = vec4<u32>(4u * quad) + vec4<u32>(0u, 1u, 2u, 3u);
+    w_at = min(w_at, vec4<u32>(OUTPUTS - 1u)) * W_STRIDE;
+    for (var first = group.z * TILE; first < ROWS; first += groups.z * TILE) {
+        var sums = array<vec4<f32>, 8>();
+        for (var c = group.x * SPLIT_COLUMNS + lane; c < end; c += THREADS) {
+            let four = vec4<f32>(w[w_at.x + c], w[w_at.y + c], w[w_at.z + c], w[w_at.w + c]);
+            for (var r = 0u; r < TILE; r++) {
+                let z = x[X_OFFSET + min(first + r, ROWS - 1u) * X_STRIDE + c];
+                sums[r] += z * select(four, vec4<f32>(z), quad == QUADS);
+            }
+        }
+        for (var r = 0u; r < TILE; r++) {
+            let sum = reduce_sum(sums[r], lane, size);
+            if (lane == 0u && first + r < ROWS) {
+                parts[((first + r) * SPLITS + group.x) * (QUADS + 1u) + quad] = sum;
+            }
+        }
+    }
+}
