@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import compare_llamacpp, machine
+from benchmarks import compare_llamacpp, h200, machine
 
 
 @pytest.fixture
@@ -72,3 +73,63 @@ def test_second_result_of_a_day_gets_a_number(tmp_path: Path) -> None:
     names = [machine.write("x", "text", data, tmp_path)[0].name for _ in range(3)]
     day = data["machine"]["date"][:10]
     assert names == [f"{day}-x.md", f"{day}-x-2.md", f"{day}-x-3.md"]
+
+
+BENCH = """
+import json, sys
+flags = sys.argv[3:]
+if "q4_0" in flags:
+    print("chatter", file=sys.stderr)
+    raise SystemExit("zllm: error: no adapter")
+short, more = {"ms_per_round": 10.0}, {"more_ms": 5.0, "read_ms": 2.0}
+batch = float(flags[flags.index("--batch") + 1]) if "--batch" in flags else 1
+print(json.dumps({
+    "decode_tok_s": {"best": 200.0 * batch ** 0.5}, "share": 0.55, "prefill_tflop_s": 70.0,
+    "copy_bytes_per_s": 4e12, "host_ms_per_round": {"median": 1.2}, "load_s": 3.0,
+    "contexts": [short, more], "flags": flags,
+}))
+"""
+
+
+def test_gpu_figures_stand_beside_what_was_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "bench"
+    script.write_text(f"#!{sys.executable}\n{BENCH}")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    out = tmp_path / "new" / "figures.json"
+    monkeypatch.setattr(sys, "argv", ["h200", "--out", str(out), "--more", "--layers 2"])
+    assert h200.main() == 1
+    data = json.loads(out.read_text())
+    assert list(data["measurements"]) == [m.name for m in h200.MEASUREMENTS]
+    assert data["measurements"]["q4_0"]["error"].endswith("no adapter")
+    assert data["measurements"]["glm"]["flags"][-2:] == ["--layers", "2"]
+    rows = [
+        line.strip("| ").split(" | ") for line in out.with_suffix(".md").read_text().split("\n")
+    ]
+    verdicts = {row[0]: row[-1] for row in rows if len(row) > 3}
+    assert verdicts["8B F16, share"] == "must"
+    assert verdicts["8B F16, prefill of 2,048, TFLOP/s"] == "aim"
+    assert verdicts["8B F16, batch 8 over batch 1"] == "missed"  # the square root of 8
+    assert verdicts["SmolLM2, host ms a round"] == "must"
+    assert verdicts["8k context over 2× reading + 0.25 t(128)"] == "must"  # 5 of 6.5 ms
+    text = capsys.readouterr().out
+    assert "| 8B Q4_0, tokens/s | - | ≥ 230 | ≥ 343 | |" in text
+    assert "| 8k context over 1.3× reading + 0.1 t(128) | 1.389 |  | ≤ 1 |  |" in text
+
+
+def test_gpu_figures_keep_to_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "bench"
+    script.write_text("#!/bin/sh\nexec sleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(
+        h200, "MEASUREMENTS", tuple(replace(m, limit_s=1) for m in h200.MEASUREMENTS[:3])
+    )
+    out = tmp_path / "figures.json"
+    monkeypatch.setattr(sys, "argv", ["h200", "--out", str(out), "--budget", "6.5"])
+    assert h200.main() == 1
+    found = json.loads(out.read_text())["measurements"]
+    assert 1 <= len(found) < 3  # the rest had less than five seconds left
+    assert found["f16"]["error"] == "not done after 1 s"
