@@ -13,7 +13,7 @@ from zllm.backend.contract import Cache, Group, Op, PlanKey, StepLayout, Value, 
 from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo
 from zllm.backend.webgpu.launch import lower, missing, resident
 from zllm.backend.webgpu.lowering import Bank, View
-from zllm.backend.webgpu.store import Store
+from zllm.backend.webgpu.store import Dtype, Store
 from zllm.backend.webgpu.upload import upload_matrix
 from zllm.quant import formats
 from zllm.weight.linear_weight import LinearWeight
@@ -182,16 +182,24 @@ class Bench:
         self.device.program(form.repack(raw, bank)).submit(memoryview(b""))
         return bank
 
-    def cache(self, k: F32, v: F32) -> Cache:
+    def cache(self, k: F32, v: F32, dtype: Dtype = "f32") -> Cache:
         """Keys and values [slots, G, K]."""
-        return self.store_of("kv", (k, v))
+        stored = [np.asarray(array, "<f2" if dtype == "f16" else np.float32) for array in (k, v)]
+        return self.store_of("kv", stored, dtype=dtype)
 
-    def store_of(self, name: str, arrays: Sequence[F32], *, group: str = "full") -> Cache:
+    def store_of(
+        self,
+        name: str,
+        arrays: Sequence[NDArray[Any]],
+        *,
+        group: str = "full",
+        dtype: Dtype = "f32",
+    ) -> Cache:
         """Arrays [slots, …] as a cache. Planes of state have pages of one slot."""
         slot_bytes = tuple(array[0].nbytes for array in arrays)
         buffers = tuple(self.buffer(array) for array in arrays)
         page_slots = 1 if group == "state" else PAGE_SLOTS
-        self._stores[name] = Store(buffers, slot_bytes, group, page_slots)
+        self._stores[name] = Store(buffers, slot_bytes, group, page_slots, dtype)
         return Cache(name, group)
 
     def carry(self, name: str, data: NDArray[Any]) -> None:

@@ -13,13 +13,16 @@ from zllm import rope
 from zllm.attention import gqa
 from zllm.attention.gqa import GqaSpec
 from zllm.backend.contract import LONG, PlanKey, Weight
+from zllm.backend.webgpu.device import Buffer
+from zllm.backend.webgpu.store import Dtype, dtype_of
+from zllm.kv_cache.spec import KvSpec
 from zllm.rope import RopeSpec
 
 pytestmark = pytest.mark.vulkan
 
 # Of the largest result. Measured: rope 1e-7, attend 4e-7, and 2e-6 with scores of ±40. Seeded
 # faults seen to fail: one position too many or too few, a page of another sequence, no last split,
-# a sink in every split, of another head.
+# a sink in every split, of another head, the sums of a split that saw nothing, halves swapped.
 TOLERANCE = 5e-6
 PAGES = 12
 CONTEXT = 40
@@ -31,13 +34,28 @@ HEADS = {
     "partly-rotated": GqaSpec(4, 4, 20, 0.2, 12),
     "largest": GqaSpec(2, 1, 256, 1 / 16, 256),
     "window": GqaSpec(4, 2, 8, 8**-0.5, 8, window=16),
+    "nine-to-one": GqaSpec(18, 2, 24, 0.2, 24),
 }
+DTYPES: list[Dtype] = ["f32", "f16"]
+
+
+def fits(spec: GqaSpec, dtype: Dtype) -> bool:
+    """Whether the backend keeps keys of this head size so."""
+    return dtype_of(KvSpec(spec.kv_heads, spec.head_size), dtype) == dtype
+
+
+CACHED = [
+    pytest.param(spec, dtype, id=f"{name}-{dtype}")
+    for name, spec in HEADS.items()
+    for dtype in DTYPES
+    if fits(spec, dtype)
+]
 
 
 @pytest.mark.parametrize("long", [False, True], ids=["", "two-parts"])
-@pytest.mark.parametrize("spec", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize(("spec", "dtype"), CACHED)
 def test_rope_append(
-    plain_bench: Bench, rng: np.random.Generator, spec: GqaSpec, long: bool
+    plain_bench: Bench, rng: np.random.Generator, spec: GqaSpec, dtype: Dtype, long: bool
 ) -> None:
     """Five rows, the last two of them padding: the cache may not change for those."""
     bench, rows, valid = plain_bench, 5, 3
@@ -56,7 +74,7 @@ def test_rope_append(
         flags=[LONG],
         full_row_slot=slots,
     )
-    cache = bench.cache(held[0], held[1])
+    cache = bench.cache(held[0], held[1], dtype)
     joined = bench.parts(rows, (q_width, kv_width, kv_width))
     bench.fill(joined, x)
     out = bench.output(rows, q_width, gap=4, guard=4)
@@ -76,9 +94,32 @@ def test_rope_append(
     held[1, slots[:valid]] = v.reshape(rows, -1, spec.head_size)[:valid]
     assert_close(bench.values(out)[:valid], turned(q).reshape(valid, -1), TOLERANCE)
     for buffer, expected in ((keys, held[0]), (stored, held[1])):
-        got = bench.read(buffer).reshape(expected.shape)
+        got = numbers(bench, buffer, dtype).reshape(expected.shape)
         np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
-        np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE * 4)
+        ulp = 2.0**-10 if dtype == "f16" else 0
+        np.testing.assert_allclose(got, expected, rtol=ulp, atol=TOLERANCE * 4)
+
+
+def numbers(bench: Bench, buffer: Buffer, dtype: Dtype) -> NDArray[np.float32]:
+    stored = np.float16 if dtype == "f16" else np.float32
+    return bench.read(buffer, stored).astype(np.float32)
+
+
+def test_halves_hold_what_is_too_large(plain_bench: Bench) -> None:
+    """Beyond f16 becomes its largest; NaN and infinity stay visible."""
+    bench, spec = plain_bench, GqaSpec(1, 1, 8, 1.0, 0)
+    bench.plan(PlanKey(1, 1, CONTEXT, "none"), pages=2, full_row_slot=[5])
+    row = np.array([[7e4, -1e30, 65504, 65519, 1e-8, np.nan, np.inf, -2]], np.float32)
+    cache = bench.cache(*np.zeros((2, 8, 1, 8), np.float32), "f16")
+    operands = (bench.input(row), bench.input(row), bench.input(row), cache)
+    angles = bench.vector(np.ones(1, np.float32), "rope")
+    bench.run("rope_append", (*operands, angles), (bench.output(1, 8),), spec)
+
+    for buffer in bench.store(cache).buffers:
+        got = numbers(bench, buffer, "f16").reshape(8, 8)
+        np.testing.assert_allclose(got[5, :5], [65504, -65504, 65504, 65504, 0], atol=1e-7)
+        assert np.isnan(got[5, 5:7]).all() and got[5, 7] == -2
+        assert not got[[0, 1, 2, 3, 4, 6, 7]].any()
 
 
 def expected_rows(
@@ -97,15 +138,38 @@ def expected_rows(
     return gqa.attend(heads, k, v, visible, spec, sinks=sinks).reshape(rows, -1)
 
 
-@pytest.mark.parametrize("sunk", [False, True], ids=["", "sinks"])
-@pytest.mark.parametrize("spec", HEADS.values(), ids=HEADS)
-def test_attend(bench: Bench, rng: np.random.Generator, spec: GqaSpec, sunk: bool) -> None:
-    """Three sequences with scattered pages: one decodes, one appends, one begins; a padding row."""
-    new, lengths = (1, 3, 2), (17, 22, 2)
+def stored_values(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: Dtype
+) -> NDArray[np.float32]:
+    """Random numbers that a cache of `dtype` holds exactly."""
+    values = rng.standard_normal(shape).astype(np.float32)
+    return values.astype(np.float16).astype(np.float32) if dtype == "f16" else values
+
+
+@pytest.mark.parametrize(
+    ("new", "sunk"),
+    [((1, 3, 2), False), ((1, 20, 2), True), ((1, 1, 1), False), ((1, 1, 1), True)],
+    ids=["append", "prefill-sinks", "decode", "decode-sinks"],
+)
+@pytest.mark.parametrize(("spec", "dtype"), CACHED)
+def test_attend(
+    bench: Bench,
+    rng: np.random.Generator,
+    spec: GqaSpec,
+    dtype: Dtype,
+    new: tuple[int, int, int],
+    sunk: bool,
+) -> None:
+    """Three sequences with scattered pages, and a padding row.
+
+    Their last rows are new: one decodes, one appends, one begins; or all decode.
+    """
+    lengths = (17, 22, 2)
     rows = sum(new) + 1
+    seqs = rows if max(new) == 1 else 3
     pages = rng.permutation(np.arange(1, 16))
     entries = -(-CONTEXT // PAGE_SLOTS)
-    table = np.zeros((3, entries), np.int32)
+    table = np.zeros((seqs, entries), np.int32)
     table[0, :5], table[1, :6], table[2, :1] = pages[:5], pages[5:11], pages[11:12]
     cache = np.full((2, 16 * PAGE_SLOTS, spec.kv_heads, spec.head_size), np.nan, np.float32)
     q = rng.standard_normal((rows, spec.heads * spec.head_size)).astype(np.float32)
@@ -113,21 +177,23 @@ def test_attend(bench: Bench, rng: np.random.Generator, spec: GqaSpec, sunk: boo
     sinks = rng.standard_normal(spec.heads).astype(np.float32) * np.float32(3) if sunk else None
     row = 0
     for seq, (count, length) in enumerate(zip(new, lengths, strict=True)):
-        kv = rng.standard_normal((2, length, spec.kv_heads, spec.head_size)).astype(np.float32)
+        kv = stored_values(rng, (2, length, spec.kv_heads, spec.head_size), dtype)
         p = np.arange(length)
         cache[:, table[seq, p // PAGE_SLOTS] * PAGE_SLOTS + p % PAGE_SLOTS] = kv
         expected[row : row + count] = expected_rows(q[row : row + count], kv, spec, sinks)
         row += count
+    last = zip(new, lengths, strict=True)
+    positions = [p for count, length in last for p in range(length - count, length)]
     bench.plan(
-        PlanKey(rows, 3, CONTEXT, "none"),
+        PlanKey(rows, seqs, CONTEXT, "none"),
         pages=16,
         valid_rows=[rows - 1],
         seq=np.repeat([0, 1, 2, 0], [*new, 1]),
-        position=[16, 19, 20, 21, 0, 1, 0],
+        position=[*positions, 0],
         full_table=table,
     )
     out = bench.output(rows, q.shape[1], gap=4, guard=8)
-    kv_cache = bench.cache(cache[0], cache[1])
+    kv_cache = bench.cache(cache[0], cache[1], dtype)
     more = () if sinks is None else (bench.vector(sinks, "sinks"),)
     bench.run("attend", (bench.input(q, offset=4, gap=8), kv_cache, *more), (out,), spec)
 
@@ -135,27 +201,28 @@ def test_attend(bench: Bench, rng: np.random.Generator, spec: GqaSpec, sunk: boo
 
 
 @pytest.mark.parametrize("window", [0, 601], ids=["", "window"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 37], ids=["decode", "append"])
 @pytest.mark.parametrize("length", [1500, 90], ids=["all-splits", "some-splits-empty"])
 def test_attend_over_a_long_context(
-    bench: Bench, rng: np.random.Generator, length: int, window: int
+    bench: Bench, rng: np.random.Generator, length: int, rows: int, dtype: Dtype, window: int
 ) -> None:
     """GPUs deal the positions to several workgroups. Scores of ±40 test the running maximum."""
     spec = replace(HEADS["grouped"], window=window)
     sinks = np.linspace(-5, 50, spec.heads, dtype=np.float32)
     context = 1504
     pages = context // PAGE_SLOTS + 1
-    kv = rng.standard_normal((2, pages * PAGE_SLOTS, spec.kv_heads, spec.head_size)).astype(
-        np.float32
-    )
-    q = rng.standard_normal((1, spec.heads * spec.head_size)).astype(np.float32) * np.float32(9)
+    kv = stored_values(rng, (2, pages * PAGE_SLOTS, spec.kv_heads, spec.head_size), dtype)
+    kv[:, PAGE_SLOTS + length :] = np.nan
+    q = rng.standard_normal((rows, spec.heads * spec.head_size)).astype(np.float32) * np.float32(9)
     bench.plan(
-        PlanKey(1, 1, context, "none"),
+        PlanKey(rows, 1, context, "none"),
         pages=pages,
-        position=[length - 1],
+        position=np.arange(length - rows, length),
         full_table=np.arange(1, pages),
     )
-    out = bench.output(1, q.shape[1], guard=4)
-    operands = (bench.input(q), bench.cache(kv[0], kv[1]), bench.vector(sinks, "sinks"))
+    out = bench.output(rows, q.shape[1], guard=4)
+    operands = (bench.input(q), bench.cache(kv[0], kv[1], dtype), bench.vector(sinks, "sinks"))
     bench.run("attend", operands, (out,), spec)
 
     own = kv[:, PAGE_SLOTS : PAGE_SLOTS + length]

@@ -25,6 +25,7 @@ from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.bandwidth import copy_kernel
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.product import NormedSpec
+from zllm.backend.webgpu.store import Dtype
 from zllm.backend.webgpu.wgsl_format import CODED, FORMATS, resident
 from zllm.hyper_connection import HyperSpec
 from zllm.moe.experts import ExpertsSpec
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.browser
 ARGS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 INFO = DeviceInfo("", True, frozenset({"subgroups"}), 4, 1 << 27, 1 << 28, 65535, 16384, 256)
 SPEC = GqaSpec(6, 2, 8, 1.0, 8)
+DTYPES: tuple[Dtype, ...] = ("f32", "f16")  # of keys and values
 
 COMPILE = """async (kernels) => {
   const adapter = await navigator.gpu.requestAdapter();
@@ -123,8 +125,15 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
     kv = np.zeros((4, 2, 8), np.float32)
     q, k = bench.input(np.ones((1, 48), np.float32)), bench.input(np.ones((1, 16), np.float32))
     out = bench.output(1, 48, guard=4)
-    bench.run("rope_append", (q, k, k, bench.cache(kv, kv), norm), (out,), SPEC)
-    bench.run("attend", (q, bench.cache(kv, kv), norm), (out,), SPEC)
+    for dtype in DTYPES:
+        bench.plan(PlanKey(1, 1, 1024, "none"), pages=300)
+        cache = bench.cache(kv, kv, dtype)
+        bench.run("rope_append", (q, k, k, cache, norm), (out,), SPEC)
+        bench.run("attend", (q, cache, norm), (out,), SPEC)
+        bench.plan(PlanKey(9, 1, 1024, "none"), pages=300)
+        rows = bench.input(np.ones((9, 48), np.float32))
+        bench.run("attend", (rows, cache, norm), (bench.output(9, 48, guard=4),), SPEC)
+    bench.plan(PlanKey(1, 1, 1024, "none"), pages=300)
     bench.run("rope", (q, norm), (out,), RotateSpec(6, 8, 4, 4, True))
 
 

@@ -6,15 +6,17 @@ from zllm.attention.gqa import GqaSpec
 from zllm.backend.contract import Op
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
-from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
+from zllm.backend.webgpu.kernels import ceil_div, constants
 from zllm.backend.webgpu.lowering import Context, View
 from zllm.kernel.wgsl.source import compose
 
-MAX_HEAD_SIZE = 256  # of attend_lanes' sums; attend_group needs a thread for four numbers
-GROUP_THREADS = 128
-# A split of fewer positions costs more in attend_combine than it saves; more workgroups than
-# FULL_GROUPS occupy a large GPU anyway.
-SPLIT_POSITIONS, MAX_SPLITS, FULL_GROUPS = 256, 16, 512
+MAX_HEAD_SIZE = 256  # of attend_lanes' and attend_tile's sums
+SPLIT_THREADS = 256
+SPLIT_TILE = SPLIT_THREADS // 2  # positions that attend_split takes at once
+TILE, TILE_HEADS = 32, 8  # of attend_tile: queries, also positions at once; of them query heads
+# Fewer positions are not worth a second dispatch; more workgroups than FULL_GROUPS occupy a large
+# GPU anyway; attend_combine has a thread for each split.
+WHOLE_POSITIONS, MAX_SPLITS, FULL_GROUPS = 256, 128, 512
 
 
 def missing_attend(op: Op, info: DeviceInfo) -> str | None:
@@ -31,13 +33,23 @@ def lower_attend(op: Op, context: Context) -> list[Dispatch]:
     view, out = context.view(op.value(0)), context.view(op.outs[0])
     if context.info.software:
         return [_attend_lanes(op, context, view, out)]
-    splits = split_count(_seen(op, context), out.rows * op.spec.heads)
+    spec: GqaSpec = op.spec
+    decode = context.key.rows == context.key.seqs
+    blocks = ceil_div(spec.heads // spec.kv_heads, TILE_HEADS)
+    block = ceil_div(spec.heads // spec.kv_heads, blocks)
+    rows = 1 if decode else TILE // block
+    grid = (spec.kv_heads * blocks, ceil_div(out.rows, rows))
+    tile = SPLIT_TILE if decode else TILE
+    splits = split_count(_seen(op, context), grid[0] * grid[1], tile)
+    values = _shared(op, context, view, out)
+    values |= {"BLOCK": block, "BLOCKS": blocks, "SPLITS": splits}
+    values |= {"THREADS": SPLIT_THREADS} if decode else {"ROWS": rows}
+    kernel = "attend_split" if decode else "attend_tile"
     if splits == 1:
-        return [_attend_group(op, context, view, out, 1)]
-    quads = op.spec.head_size // 4
-    parts = context.scratch(16 * out.rows * op.spec.heads * splits * (quads + 1))
-    scattered = View(parts, 0, 0, out.rows, out.columns)
-    first = _attend_group(op, context, view, scattered, splits)
+        return [_attend((kernel,), op, context, values, view, out.buffer, (*grid, 1))]
+    quads = spec.head_size // 4
+    parts = context.scratch(16 * out.rows * spec.heads * splits * (quads + 1))
+    first = _attend((kernel,), op, context, values, view, parts, (*grid, splits))
     return [first, _combine(op, context, parts, out, splits)]
 
 
@@ -47,9 +59,11 @@ def _seen(op: Op, context: Context) -> int:
     return min(longest, op.spec.window) if op.spec.window else longest
 
 
-def split_count(context: int, queries: int) -> int:
-    """Into how many workgroups a query's positions are dealt."""
-    return max(1, min(ceil_div(context, SPLIT_POSITIONS), MAX_SPLITS, FULL_GROUPS // queries))
+def split_count(context: int, groups: int, tile: int) -> int:
+    """Into how many workgroups each of `groups` has its positions dealt, `tile` at least."""
+    if context <= WHOLE_POSITIONS:
+        return 1
+    return max(1, min(ceil_div(context, tile), MAX_SPLITS, FULL_GROUPS // groups))
 
 
 def _shared(op: Op, context: Context, q: View, out: View) -> dict[str, float]:
@@ -83,19 +97,7 @@ def _attend_lanes(op: Op, context: Context, q: View, out: View) -> Dispatch:
         lanes, threads = "lanes_single", 8
         grid = (ceil_div(queries, threads), 1, 1)
     values = _shared(op, context, q, out) | {"THREADS": threads}
-    return _attend(("attend", lanes, "attend_lanes"), op, context, values, q, out.buffer, grid)
-
-
-def _attend_group(op: Op, context: Context, q: View, out: View, splits: int) -> Dispatch:
-    tiles = ceil_div(_seen(op, context), splits * GROUP_THREADS)
-    values = _shared(op, context, q, out) | {
-        "THREADS": GROUP_THREADS,
-        "SPLITS": splits,
-        "SPLIT_POSITIONS": tiles * GROUP_THREADS,
-    }
-    sources = ("attend", reduction(context.info), "attend_group")
-    grid = (op.spec.heads, out.rows, splits)
-    return _attend(sources, op, context, values, q, out.buffer, grid)
+    return _attend((lanes, "attend_lanes"), op, context, values, q, out.buffer, grid)
 
 
 def _attend(
@@ -107,8 +109,9 @@ def _attend(
     out: Buffer,
     grid: tuple[int, int, int],
 ) -> Dispatch:
-    cache = op.cache(1)
-    keys, stored = context.store(cache).buffers
+    store = context.store(op.cache(1))
+    keys, stored = store.buffers
+    sources = (f"kv_{store.dtype}", "attend", *sources)
     # WGSL has no optional binding: without sinks q stands in.
     sinks = context.banks(op.weight(2))[0].buffer if len(op.ins) > 2 else q.buffer
     access = ("read", "read", "read", "read", "read", "write")
@@ -126,5 +129,4 @@ def _combine(op: Op, context: Context, parts: Buffer, out: View, splits: int) ->
     } | places(out=out)
     access = ("read", "read", "write")
     kernel = Kernel("attend_combine", compose("attend_combine"), access, constants(values))  # type: ignore[arg-type]
-    grid = strided_grid(ceil_div(out.rows * spec.heads * spec.head_size // 4, 64), context.info)
-    return Dispatch(kernel, (parts, context.step, out.buffer), grid)
+    return Dispatch(kernel, (parts, context.step, out.buffer), (spec.heads, out.rows, 1))

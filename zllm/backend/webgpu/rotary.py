@@ -40,7 +40,8 @@ def lower_rope_append(op: Op, context: Context) -> list[Dispatch]:
     (angles,) = context.banks(table)
     spec: GqaSpec = op.spec
     out, at = context.view(op.outs[0]), context.layout.offset
-    keys, stored = context.store(cache).buffers
+    store = context.store(cache)
+    keys, stored = store.buffers
     values: dict[str, float] = {
         "HEADS": spec.heads,
         "KV_HEADS": spec.kv_heads,
@@ -51,7 +52,7 @@ def lower_rope_append(op: Op, context: Context) -> list[Dispatch]:
     values |= turning(spec, table, context) | places(q=q, k=k, v=v, out=out)
     kernel = Kernel(
         "rope_append",
-        compose("turn", "rope_append"),
+        compose(f"keep_{store.dtype}", "turn", "rope_append"),
         ("read", "read", "read", "read", "read", "write", "write", "write"),
         constants(values),
     )

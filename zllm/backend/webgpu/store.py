@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 from zllm.backend.contract import Group
 from zllm.backend.webgpu.device import Buffer, Device
@@ -12,10 +13,13 @@ from zllm.backend.webgpu.pool import Lease, Pool
 from zllm.errors import BackendError
 from zllm.kv_cache.spec import CacheSpec, EntrySpec, IndexSpec, KvSpec, LatentSpec, StateSpec
 
+Dtype = Literal["f32", "f16"]
+HALF_HEAD = 8  # keys of f16 are read by as many numbers at once
+
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """f32 arrays [slots, …], zero at first, one buffer each.
+    """Arrays [slots, …], zero at first, one buffer each, f32 but for keys and values of f16.
 
     Keys and values: two [slots, G, K]. Latents: [slots, width]. Index keys: [slots, e]; with pools
     also each token's gate, and in the slot of a pool's last token the pool's key. Entries: each
@@ -27,6 +31,7 @@ class Store:
     slot_bytes: tuple[int, ...]  # of each buffer
     group: str
     page_slots: int
+    dtype: Dtype = "f32"
 
     @property
     def size_bytes(self) -> int:
@@ -48,15 +53,29 @@ def widths(spec: CacheSpec) -> tuple[int, ...]:
             return (prod(shape),)
 
 
-def open_store(device: Device, name: str, spec: CacheSpec, group: Group) -> Store:
+def dtype_of(spec: CacheSpec, kv_dtype: Dtype) -> Dtype:
+    """How a cache is kept where keys and values are wanted as `kv_dtype`."""
+    halved = isinstance(spec, KvSpec) and spec.head_size % HALF_HEAD == 0
+    return kv_dtype if halved else "f32"
+
+
+def slot_sizes(spec: CacheSpec, kv_dtype: Dtype) -> tuple[int, ...]:
+    """Bytes of a slot in each array."""
+    number_bytes = 2 if dtype_of(spec, kv_dtype) == "f16" else 4
+    return tuple(number_bytes * width for width in widths(spec))
+
+
+def open_store(
+    device: Device, name: str, spec: CacheSpec, group: Group, kv_dtype: Dtype = "f32"
+) -> Store:
     """BackendError if an array is larger than a binding."""
-    slot_bytes = tuple(4 * width for width in widths(spec))
+    slot_bytes = slot_sizes(spec, kv_dtype)
     _check(device, spec, group, max(slot_bytes))
     slots = group.pages * group.page_slots
     buffers = tuple(
         device.buffer(slots * size, f"{name} array {i}") for i, size in enumerate(slot_bytes)
     )
-    return Store(buffers, slot_bytes, group.name, group.page_slots)
+    return Store(buffers, slot_bytes, group.name, group.page_slots, dtype_of(spec, kv_dtype))
 
 
 def _check(device: Device, spec: CacheSpec, group: Group, slot_bytes: int) -> None:

@@ -1,8 +1,6 @@
-// What both shapes of grouped-query attention share. A query sees its own sequence's positions up
+// What all shapes of grouped-query attention share, after kv_f32 or kv_f16. A query sees its own sequence's positions up
 // to its own, the last WINDOW of them if that is not 0.
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> keys: array<vec4<f32>>; // [slots, G, K]
-@group(0) @binding(2) var<storage, read> values: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> step: array<i32>;
 @group(0) @binding(4) var<storage, read> sinks: array<f32>; // [H]
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
@@ -39,8 +37,20 @@ fn begin(head: u32, sunk: bool) -> vec2<f32> {
     return vec2<f32>(LOWEST, 0.0);
 }
 
-// Where the key and the value of a position begin, in quads.
+// Reads that a key takes.
+fn reads() -> u32 {
+    return QUADS / READ_QUADS;
+}
+
+// Where the key and the value of a position begin, in reads.
 fn entry(seq: u32, position: u32, g: u32) -> u32 {
     let page = u32(step[TABLE + seq * ENTRIES + position / PAGE_SLOTS]);
-    return ((page * PAGE_SLOTS + position % PAGE_SLOTS) * KV_HEADS + g) * QUADS;
+    return ((page * PAGE_SLOTS + position % PAGE_SLOTS) * KV_HEADS + g) * reads();
+}
+
+// The positions [x, y) of a split: whole tiles, dealt evenly. The last splits may get none.
+fn deal(first: u32, end: u32, tile: u32, split: u32, splits: u32) -> vec2<u32> {
+    let tiles = (end - first + tile - 1u) / tile;
+    let own = (tiles + splits - 1u) / splits * tile;
+    return vec2<u32>(first + split * own, min(end, first + (split + 1u) * own));
 }

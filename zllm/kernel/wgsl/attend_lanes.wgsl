@@ -20,12 +20,17 @@ fn attend(unit: u32, lane: u32, lanes: u32) {
         let e2 = entry(seq, min(p + 2u, last), g);
         let e3 = entry(seq, min(p + 3u, last), g);
         var scores = vec4<f32>();
-        for (var i = 0u; i < QUADS; i++) {
-            let query = q[origin + i];
-            scores += vec4<f32>(
-                dot(query, keys[e0 + i]), dot(query, keys[e1 + i]),
-                dot(query, keys[e2 + i]), dot(query, keys[e3 + i])
-            );
+        for (var i = 0u; i < reads(); i++) {
+            var k0 = key(e0 + i);
+            var k1 = key(e1 + i);
+            var k2 = key(e2 + i);
+            var k3 = key(e3 + i);
+            for (var j = 0u; j < READ_QUADS; j++) {
+                let query = q[origin + i * READ_QUADS + j];
+                scores += vec4<f32>(
+                    dot(query, k0[j]), dot(query, k1[j]), dot(query, k2[j]), dot(query, k3[j])
+                );
+            }
         }
         let seen = (vec4<u32>(p) + vec4<u32>(0u, 1u, 2u, 3u)) <= vec4<u32>(last);
         scores = select(vec4<f32>(LOWEST), scores * SCALE, seen);
@@ -34,9 +39,16 @@ fn attend(unit: u32, lane: u32, lanes: u32) {
         let kept = exp(peak - higher);
         peak = higher;
         total = total * kept + dot(weights, vec4<f32>(1.0));
-        for (var i = 0u; i < QUADS; i++) {
-            acc[i] = acc[i] * kept + weights.x * values[e0 + i] + weights.y * values[e1 + i]
-                + weights.z * values[e2 + i] + weights.w * values[e3 + i];
+        for (var i = 0u; i < reads(); i++) {
+            var v0 = value(e0 + i);
+            var v1 = value(e1 + i);
+            var v2 = value(e2 + i);
+            var v3 = value(e3 + i);
+            for (var j = 0u; j < READ_QUADS; j++) {
+                let sum = weights.x * v0[j] + weights.y * v1[j] + weights.z * v2[j]
+                    + weights.w * v3[j];
+                acc[i * READ_QUADS + j] = acc[i * READ_QUADS + j] * kept + sum;
+            }
         }
     }
     let highest = lanes_max(peak);
