@@ -16,6 +16,7 @@ from tests.helpers.tiny_model import GOLDEN
 from zllm.embedded import Engine
 
 EVERYWHERE = [
+    "deepseek_v4",
     "gemma3",
     "gpt_oss",
     "gpt_oss_mxfp4",
@@ -32,7 +33,6 @@ ORACLE = [
     "deepseek_v32",
     "deepseek_v3_fp8",
     "deepseek_v3_noqlora",
-    "deepseek_v4",
     "glm5_next",
     "glm5_next_b",
     "glm5_next_fp8",

@@ -33,10 +33,14 @@ Qkv = tuple[Value, Value, Value]
 class Resources(Protocol):
     """What a decoder asks for once, when it is built: resident weights and caches."""
 
-    def weight(self, *names: str, parts: tuple[int, ...] = ()) -> Weight:
+    def weight(
+        self, *names: str, parts: tuple[int, ...] = (), read_by: str = "", together: int = 1
+    ) -> Weight:
         """The tensors `names` (canonical names), joined row after row.
 
-        `parts`: cut the rows so for `project`; without it each name is a part.
+        `parts`: cut the rows so for `project`; without it each name is a part. `read_by`: the op
+        that reads a matrix, if it is not one of the products. `together`: so many rows, as those
+        of one expert, are not to be parted where a device needs several buffers.
         """
         ...
 

@@ -199,8 +199,19 @@ class Backend(Protocol):
         bool  # prefill plans are bucketed and worth keeping; False: exact rows, made anew
     )
 
-    def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
-        """Make `parts` resident, rows joined. `uses`: the ops that will read it."""
+    def load(
+        self,
+        name: str,
+        parts: Sequence[LinearWeight],
+        /,
+        *,
+        uses: frozenset[str],
+        together: int = 1,
+    ) -> Weight:
+        """Make `parts` resident, rows joined. `uses`: the ops that will read it.
+
+        together: so many rows, as those of one expert, are to lie in one buffer.
+        """
         ...
 
     def new_cache(self, name: str, spec: CacheSpec, /, *, group: Group) -> Cache:

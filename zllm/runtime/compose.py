@@ -80,13 +80,17 @@ class ModelResources:
         self.short_rope = 0  # of the tables: see Limits
         self.stateful = False  # whether the decoder asked for recurrent state
 
-    def weight(self, *names: str, parts: tuple[int, ...] = ()) -> Weight:
+    def weight(
+        self, *names: str, parts: tuple[int, ...] = (), read_by: str = "", together: int = 1
+    ) -> Weight:
         stored = [self._tensors[name] for name in names]
         for name, part in zip(names, stored, strict=True):
             refuse_nan(name, part)
         uses = PACKED_USES if len(stored[0].shape) == 2 else VECTOR_USES
+        if read_by:
+            uses = frozenset({read_by})
         name = names[0] if len(names) == 1 else f"{names[0]}…{names[-1]}"
-        weight = self._backend.load(name, stored, uses=uses)
+        weight = self._backend.load(name, stored, uses=uses, together=together)
         self._progress(sum(part.size_bytes for part in stored))
         assert not parts or sum(parts) == weight.shape[0], (names, parts)
         return replace(weight, parts=parts) if parts else weight

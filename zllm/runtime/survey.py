@@ -42,7 +42,9 @@ class Inventory:
     tables: dict[RopeSpec, Weight] = field(default_factory=dict)
     _counted: set[int] = field(default_factory=set)
 
-    def weight(self, *names: str, parts: tuple[int, ...] = ()) -> Weight:
+    def weight(
+        self, *names: str, parts: tuple[int, ...] = (), read_by: str = "", together: int = 1
+    ) -> Weight:
         stored = [self.tensors[name] for name in names]
         rows = tuple(weight.shape[0] for weight in stored)
         shape = (sum(rows), *stored[0].shape[1:])

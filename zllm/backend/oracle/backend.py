@@ -65,7 +65,15 @@ class OracleBackend:
         # Called after each op with the arrays of its results; they are overwritten soon after.
         self.observer: Callable[[Op, list[F32]], None] | None = None
 
-    def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
+    def load(
+        self,
+        name: str,
+        parts: Sequence[LinearWeight],
+        /,
+        *,
+        uses: frozenset[str],
+        together: int = 1,
+    ) -> Weight:
         shape = joined_shape(parts)
         # Vectors and tables are small and read by elementwise ops: always f32.
         packed = self.packed and uses <= PACKED_USES

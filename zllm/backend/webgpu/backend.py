@@ -69,14 +69,22 @@ class WebGpuBackend:
         self._groups: dict[str, Group] = {}
         self._closed = False
 
-    def load(self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> Weight:
+    def load(
+        self,
+        name: str,
+        parts: Sequence[LinearWeight],
+        /,
+        *,
+        uses: frozenset[str],
+        together: int = 1,
+    ) -> Weight:
         assert parts and len({part.shape[1:] for part in parts}) == 1, name
         assert name not in self._banks, f"{name} is loaded already"
         vector = len(parts[0].shape) == 1
         if vector or not uses <= PACKED_USES:
             self._banks[name] = (upload_f32(self.device, name, parts),)
         else:
-            self._banks[name] = upload_matrix(self.device, name, parts)
+            self._banks[name] = upload_matrix(self.device, name, parts, together)
         rows = tuple(part.shape[0] for part in parts)
         return Weight(name, (sum(rows), *parts[0].shape[1:]), rows)
 

@@ -39,7 +39,8 @@ class Compressor:
         overlap = layer.index is not None
         self.spec = CompressorSpec(layer.heads.rate, size, overlap, layer.rotated, layer.eps)
         self.kv_gate = r.weight(f"{prefix}kv", f"{prefix}gate")  # [2·width, D]
-        ape, norm = r.weight(f"{prefix}ape"), r.weight(f"{prefix}norm")  # [m, width], [K]
+        ape = r.weight(f"{prefix}ape", read_by="compress_append")  # [m, width]
+        norm = r.weight(f"{prefix}norm")  # [K]
         self.weights = ape, norm, layer.table
         self.cache = r.cache(f"{prefix}entries", EntrySpec(size, overlap))
 

@@ -51,25 +51,28 @@ class MoeLayer:
 def load(r: Resources, prefix: str, spec: MoeSpec) -> MoeLayer:
     """The layer's weights; `prefix` ends with a dot, as in `layers.3.`."""
 
-    def given(present: bool, name: str) -> Weight | None:
-        return r.weight(prefix + name) if present else None
+    def given(present: bool, name: str, read_by: str = "") -> Weight | None:
+        return r.weight(prefix + name, read_by=read_by) if present else None
 
-    def joined(*parts: str) -> Weight:
+    def joined(*parts: str, rows: int = 1) -> Weight:
+        """Of all experts; those `rows` of each together."""
         each = range(spec.experts.experts)
-        return r.weight(*(f"{prefix}experts.{e}.{part}" for e in each for part in parts))
+        names = (f"{prefix}experts.{e}.{part}" for e in each for part in parts)
+        return r.weight(*names, together=rows)
 
     gate_up = ("gate_up",) if spec.experts.interleaved else ("gate", "up")
     biases = None
     if spec.expert_biases:
         biases = joined(*(f"{part}.bias" for part in gate_up)), joined("down.bias")
+    router = r.weight(f"{prefix}router")
     return MoeLayer(
         spec=spec,
-        router=r.weight(f"{prefix}router"),
+        router=router,
         router_bias=given(spec.router_bias, "router.bias"),
         correction=given(spec.correction, "router.correction"),
-        table=given(spec.by_token, "router.table"),
-        gate_up=joined(*gate_up),
-        down=joined("down"),
+        table=given(spec.by_token, "router.table", "route_by_token"),
+        gate_up=joined(*gate_up, rows=2 * spec.experts.width),
+        down=joined("down", rows=router.shape[1]),
         biases=biases,
         shared=feed_forward.load(r, f"{prefix}shared.", spec.shared) if spec.shared else None,
     )
