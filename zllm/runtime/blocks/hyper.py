@@ -10,13 +10,14 @@ from zllm.backend.contract import Weight
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What `hc_split` needs at one site."""
+    """What `hc_split` or `hc_head` needs at one site."""
 
     fn: Weight  # [(2 + N)·N, N·D]
     base: Weight  # [(2 + N)·N]
     scale: Weight  # [3]
 
 
-def load(r: Resources, prefix: str) -> Mix:
+def load(r: Resources, prefix: str, *, read_by: str = "hc_split") -> Mix:
     """From the canonical names `{prefix}fn`, `{prefix}base` and `{prefix}scale`."""
-    return Mix(*(r.weight(prefix + part) for part in ("fn", "base", "scale")))
+    fn = r.weight(f"{prefix}fn", read_by=read_by)
+    return Mix(fn, r.weight(f"{prefix}base"), r.weight(f"{prefix}scale"))

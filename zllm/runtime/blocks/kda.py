@@ -35,7 +35,8 @@ class DeltaAttention:
         self.decay = DecaySpec(heads, size, sizes.lower_bound)
         self.delta = DeltaSpec(heads, size)
         self.qkv = r.weight(*joined("q", "k", "v"))  # [3·H·d, D]
-        self.taps = r.weight(*joined("q_conv", "k_conv", "v_conv"))  # [3·H·d, kernel]
+        taps = joined("q_conv", "k_conv", "v_conv")
+        self.taps = r.weight(*taps, read_by="conv")  # [3·H·d, kernel]
         self.gates = r.weight(*joined("decay_a", "gate_a", "write"))  # [d + d + H, D]
         self.decay_b = r.weight(f"{prefix}decay_b")  # [H·d, d]
         self.decay_bias = r.weight(f"{prefix}decay_bias")  # [H·d]

@@ -43,7 +43,7 @@ class Decoder:
         self.embedding = r.weight("embed")  # [V, D]
         self.norm = r.weight("norm")
         self.head = self.embedding if c.tied_embeddings else r.weight("head")
-        self.head_mix = hyper.load(r, "head_hc.")
+        self.head_mix = hyper.load(r, "head_hc.", read_by="hc_head")
         self.layers = [self._layer(i, r) for i in range(c.layers)]
 
     def _layer(self, i: int, r: Resources) -> Layer:
