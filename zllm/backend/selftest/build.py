@@ -21,7 +21,7 @@ Operand = Value | Weight | Cache | None
 Get = Callable[[Recorder], Any]  # an operand of the round that is recorded
 Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]
 
-# As the runtime loads them: matrices may stay packed, vectors and tables of angles are f32.
+# As the runtime loads them: matrices of products may stay packed, everything else is f32.
 VECTOR_USES = frozenset({"rms_norm", "bias"})
 TABLE_USES = frozenset({"rope_append", "rope"})
 
@@ -49,6 +49,12 @@ DRAWS: dict[tuple[str, int], Draw] = {
     ("hc_head", 2): normal(0.5),
     ("sample", 0): normal(3.0),
 }
+
+
+def _uses(read_by: str) -> frozenset[str]:
+    if read_by == "rope":
+        return TABLE_USES
+    return PACKED_USES if read_by in PACKED_USES else frozenset({read_by})
 
 
 class Builder:
@@ -118,12 +124,12 @@ class Builder:
             return self.vector(weight.shape[0], draw)
         named = self.formats.get(weight.name)
         if named is None:
-            return self.matrix(weight.shape, draw, parts=weight.parts)
+            return self.matrix(weight.shape, draw, parts=weight.parts, read_by=self.op.name)
         parts: list[LinearWeight] = []
         for index, rows in enumerate(weight.parts):
             format = named[index % len(named)]
             parts.append(random_weight(self.rng, format, (rows, weight.shape[1])))
-        return self._get(self._hold(parts, PACKED_USES))
+        return self._get(self._hold(parts, _uses(self.op.name)))
 
     def vector(self, size: int, draw: Draw | None = None) -> Get:
         values = (draw or normal())(self.rng, (size,))
@@ -134,18 +140,19 @@ class Builder:
         shape: tuple[int, ...],
         draw: Draw | None = None,
         *,
+        read_by: str,
         parts: Sequence[int] = (),
-        uses: frozenset[str] = PACKED_USES,
     ) -> Get:
         """f32."""
         values = (draw or normal())(self.rng, shape)
         cuts = np.cumsum(parts or [shape[0]])[:-1]
-        return self._get(self._hold([dense(part) for part in np.split(values, cuts)], uses))
+        split = [dense(part) for part in np.split(values, cuts)]
+        return self._get(self._hold(split, _uses(read_by)))
 
     def rope_table(self, rotated: int, halves: int = 1) -> Get:
         """Any numbers will do as cos and sin."""
         parts = [self.context] * halves
-        return self.matrix((sum(parts), rotated), parts=parts, uses=TABLE_USES)
+        return self.matrix((sum(parts), rotated), read_by="rope", parts=parts)
 
     def cache(self, spec: CacheSpec) -> Get:
         name = f"cache {len(self.caches)}"

@@ -21,6 +21,7 @@ PAGE_SLOTS = 16
 LANES = 8  # that the backend of a case must have: sequence i uses lane i, padding the scratch lane
 
 Dtype = Literal["f32", "i32"]
+F32: Dtype = "f32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Recorder:
         rows: int = 0,
     ) -> tuple[Value, ...]:
         """An op whose results are `widths` wide, f32 unless `dtypes` says otherwise."""
-        kinds: Sequence[Dtype] = dtypes or ("f32",) * len(widths)
+        kinds = dtypes or [F32] * len(widths)
         shapes = [(rows or self.key.rows, width) for width in widths]
         ids = range(self._values, self._values + len(widths))
         outs = tuple(map(Value, ids, shapes, kinds))

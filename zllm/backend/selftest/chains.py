@@ -16,6 +16,7 @@ from zllm.kv_cache.spec import EntrySpec, IndexSpec, KvSpec, LatentSpec, StateSp
 from zllm.moe.routing import RouteSpec
 
 EPS = 1e-6
+FEW = 8  # columns that a product makes keys and gates of
 
 
 def plain(b: Builder) -> Case:
@@ -75,7 +76,8 @@ def latent_append(b: Builder) -> Case:
     rank, key = b.op.value(0).shape[1], b.op.ins[1]
     rotated = key.shape[1] if isinstance(key, Value) else 0
     spec = MlaSpec(2, nope=8, rotated=rotated, value=8, rank=rank, scale=rank**-0.5)
-    return _latent(b, spec, b.matrix((2 * 16, rank), normal(rank**-0.5)), chosen=0)
+    unfold = b.matrix((2 * 16, rank), normal(rank**-0.5), read_by="attend_latent")
+    return _latent(b, spec, unfold, chosen=0)
 
 
 def attend_latent(b: Builder) -> Case:
@@ -119,7 +121,11 @@ def _selected(b: Builder, spec: SelectSpec) -> Get:
     key = b.input(spec.size)
     pooled = spec.pool > 1
     gate = b.input(spec.size) if pooled else (lambda recorder: None)
-    ape = b.matrix((spec.pool, spec.size)) if pooled else (lambda recorder: None)
+    ape = (
+        b.matrix((spec.pool, spec.size), read_by="index_append")
+        if pooled
+        else (lambda recorder: None)
+    )
 
     def get(recorder: Recorder) -> Value:
         where = cache(recorder)
@@ -180,15 +186,19 @@ def _compressed(
 
 def _entries(b: Builder, spec: CompressorSpec) -> Get:
     """Keys and gates of the round are appended, and the entries of windows they complete."""
-    b.ops.add("compress_append")
+    b.ops |= {"linear", "compress_append"}
     cache = b.cache(EntrySpec(spec.size, spec.overlap))
-    kv, gate = b.input(spec.width), b.input(spec.width)
-    ape, norm = b.matrix((spec.rate, spec.width)), b.vector(spec.size)
+    x = b.input(FEW)
+    # Both are results of one product: a backend may take them for one array.
+    kv_gate = b.matrix((2 * spec.width, FEW), read_by="linear", parts=(spec.width,) * 2)
+    ape, norm = b.matrix((spec.rate, spec.width), read_by="compress_append"), b.vector(spec.size)
     table = b.rope_table(spec.rotated)
 
     def get(recorder: Recorder) -> object:
         where = cache(recorder)
-        ins = (kv(recorder), gate(recorder), where, *(w(recorder) for w in (ape, norm, table)))
+        product = (x(recorder), kv_gate(recorder), None, None)
+        kv, gate = recorder.run("linear", product, (spec.width,) * 2)
+        ins = (kv, gate, where, *(w(recorder) for w in (ape, norm, table)))
         recorder.run("compress_append", ins, (), spec)
         return where
 
@@ -253,4 +263,4 @@ def _ids_of_tokens(b: Builder, experts: int, chosen: int) -> Get:
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return np.array([rng.permutation(experts)[:chosen] for _ in range(shape[0])])
 
-    return b.matrix((b.tokens, chosen), draw)
+    return b.matrix((b.tokens, chosen), draw, read_by="route_by_token")
