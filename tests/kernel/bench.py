@@ -15,55 +15,13 @@ from zllm.backend.webgpu.launch import lower, missing, resident
 from zllm.backend.webgpu.lowering import Bank, View
 from zllm.backend.webgpu.store import Dtype, Store
 from zllm.backend.webgpu.upload import upload_matrix
-from zllm.quant import formats
+from zllm.quant.random_blocks import random_blocks as random_blocks
 from zllm.weight.linear_weight import LinearWeight
 
 F32 = NDArray[np.float32]
 PAGE_SLOTS = 4
 ONE_TOKEN = PlanKey(1, 1, 64, "token")
-# Where a block's f16 scales stand, and a size that keeps values near 1.
-HALVES = {
-    "q4_0": [(0, 0.1)],
-    "q4_1": [(0, 0.1), (2, 0.1)],
-    "q5_0": [(0, 0.05)],
-    "q5_1": [(0, 0.05), (2, 0.1)],
-    "q8_0": [(0, 0.01)],
-    "q2_k": [(80, 0.05), (82, 0.05)],
-    "q3_k": [(108, 0.01)],
-    "q4_k": [(0, 0.002), (2, 0.01)],
-    "q5_k": [(0, 0.001), (2, 0.01)],
-    "q6_k": [(208, 0.0005)],
-    "iq4_nl": [(0, 0.01)],
-    "iq4_xs": [(0, 0.0005)],
-    "tq1_0": [(52, 1)],
-    "tq2_0": [(64, 1)],
-    "q1_0": [(0, 1)],
-    "q2_0": [(0, 1)],
-}
-# Bytes of small floats, from and to, and the code of about 1.
-SCALE_BYTES = {"mxfp4": (0, 1), "nvfp4": (0, 4)}
-NEAR_ONE = {"mxfp4": 125, "nvfp4": 48}
 GUARD = 5  # elements before and after what a view covers
-
-
-def random_blocks(
-    rng: np.random.Generator, format: str, rows: int, columns: int
-) -> NDArray[np.uint8]:
-    """Encoded rows [rows, bytes] whose values are near 1."""
-    if format in ("f32", "f16", "bf16"):
-        values = rng.standard_normal((rows, columns)).astype(np.float32)
-        if format == "bf16":
-            return np.ascontiguousarray(values.view(np.uint16)[:, 1::2]).view(np.uint8)
-        return values.astype(format.replace("f", "float")).view(np.uint8)
-    spec = formats.lookup(format)
-    blocks = columns // spec.block_elements
-    data = rng.integers(0, 256, (rows, blocks, spec.block_bytes), dtype=np.uint8)
-    for at, size in HALVES.get(format, ()):
-        scale = (rng.standard_normal((rows, blocks, 1)) * size).astype("<f2")
-        data[:, :, at : at + 2] = scale.view(np.uint8)
-    for at in range(*SCALE_BYTES.get(format, (0, 0))):
-        data[:, :, at] = NEAR_ONE[format] + data[:, :, at] % 3
-    return data.reshape(rows, -1)
 
 
 def assert_close(got: F32, expected: F32, tolerance: float) -> None:
