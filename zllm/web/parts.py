@@ -83,7 +83,7 @@ def pure_package(name: str) -> tuple[str, dict[str, bytes]]:
     """(version, path -> bytes) of the .py files of an installed package."""
     distribution = metadata.distribution(name)
     files = {
-        path.as_posix(): path.locate().read_bytes()  # type: ignore[union-attr]
+        path.as_posix(): Path(path.locate()).read_bytes()
         for path in distribution.files or ()
         if path.suffix == ".py" and path.parts[0] == name
     }

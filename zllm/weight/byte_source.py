@@ -113,6 +113,11 @@ class TensorBytes:
     offset: int
     size_bytes: int
 
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """(file, offset) where the bytes lie in a file, for a device that reads it by itself."""
+        return (self.source.name, self.offset) if isinstance(self.source, FileSource) else None
+
     def read(self, offset_bytes: int = 0, size_bytes: int | None = None, /) -> memoryview:
         size = self.size_bytes - offset_bytes if size_bytes is None else size_bytes
         if offset_bytes < 0 or size < 0 or offset_bytes + size > self.size_bytes:

@@ -28,7 +28,7 @@ class Resident(Protocol):
         """out = x·wᵀ, w from row `first` on as many as out has columns: [R, D] -> [R, n]."""
         ...
 
-    def rows(self, ids: NDArray[np.int64], out: F32, /) -> None:
+    def rows(self, ids: NDArray[np.intp], out: F32, /) -> None:
         """out[i] = w[ids[i]]."""
         ...
 
@@ -62,7 +62,7 @@ class Dense:
     def product(self, x: F32, out: F32, first: int = 0, /) -> None:
         matrix_product(x, self.array[first : first + out.shape[1]], out)
 
-    def rows(self, ids: NDArray[np.int64], out: F32, /) -> None:
+    def rows(self, ids: NDArray[np.intp], out: F32, /) -> None:
         np.take(self.array, ids, axis=0, out=out)
 
     def dense(self) -> F32:
@@ -92,10 +92,10 @@ class Packed:
     def product(self, x: F32, out: F32, first: int = 0, /) -> None:
         for part, row, count in self._runs(first, out.shape[1], len(self.chunk)):
             w = self._decode(part, row, self.chunk[:count])
-            out[:, :count] = x @ w.T
+            matrix_product(x, w, out[:, :count])
             out = out[:, count:]
 
-    def rows(self, ids: NDArray[np.int64], out: F32, /) -> None:
+    def rows(self, ids: NDArray[np.intp], out: F32, /) -> None:
         for target, id in zip(out, ids.tolist(), strict=True):
             for part, row, _ in self._runs(id, 1, 1):
                 self._decode(part, row, target[None])

@@ -39,7 +39,7 @@ class Step:
     words: I32
     carry_token: I32
     groups: tuple[Group, ...]
-    tokens: NDArray[np.int64] = field(init=False)
+    tokens: NDArray[np.intp] = field(init=False)  # np.take wants no wider index: Pyodide's are 32
     positions: I32 = field(init=False)
     spans: list[Span] = field(init=False)
     row_slots: dict[str, slice | I32] = field(init=False)
@@ -49,7 +49,7 @@ class Step:
         self.positions = self.of("position")
         tokens = self.of("token")
         lanes = self.of("lane")[self.of("seq")]
-        self.tokens = np.where(tokens < 0, self.carry_token[lanes], tokens).astype(np.int64)
+        self.tokens = np.where(tokens < 0, self.carry_token[lanes], tokens).astype(np.intp)
         self.row_slots = {g.name: _run(self.of(f"{g.name}.row_slot")) for g in self.groups}
         read, written = self.of("read_plane"), self.of("written_plane")
         first, last, length = self.of("first_row"), self.of("last_row"), self.of("length")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -178,9 +179,23 @@ def _write_rows(device: Device, bank: Bank, runs: Sequence[Run]) -> None:
     """The rows as stored, each padded to whole words, or else as coded on the host."""
     at = 0
     for run in runs:
-        for first, count in _chunks(run.rows, 4 * bank.row_words):
-            device.write(bank.buffer, at, _rows(run.part, run.first_row + first, count, bank))
-            at += 4 * count * bank.row_words
+        if not _streamed(device, bank, at, run):
+            for first, count in _chunks(run.rows, 4 * bank.row_words):
+                rows = _rows(run.part, run.first_row + first, count, bank)
+                device.write(bank.buffer, at + 4 * first * bank.row_words, rows)
+        at += 4 * run.rows * bank.row_words
+
+
+def _streamed(device: Device, bank: Bank, at: int, run: Run) -> bool:
+    """Whether the driver read the rows from their file by itself, as that of a page does."""
+    stream: Any = getattr(device, "stream", None)
+    place = getattr(run.part.data, "place", None)
+    if stream is None or place is None or run.part.format != bank.format:
+        return False
+    file, start = place
+    row_bytes = formats.row_bytes(run.part.format, bank.columns)
+    first = start + run.first_row * row_bytes
+    return bool(stream(bank.buffer, at, file, first, run.rows, row_bytes, 4 * bank.row_words))
 
 
 def _rows(part: LinearWeight, first: int, count: int, bank: Bank) -> memoryview:

@@ -1,0 +1,169 @@
+// zLLM in a page: the API of web/README.md. The engine itself runs in a worker.
+
+export class EngineError extends Error {
+  constructor({ code, message, detail }) {
+    super(message);
+    this.name = "EngineError";
+    this.code = code;
+    this.detail = detail; // for a developer: the whole of what went wrong
+  }
+}
+
+/** Calls into the worker: a promise of each, and what it says on the way. */
+class Port {
+  constructor() { this.start(); }
+
+  start() {
+    this.next = 1;
+    this.calls = new Map();
+    this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "zllm" });
+    this.worker.onmessage = ({ data }) => this.receive(data);
+    this.worker.onerror = event => this.fail(event.message || "its script could not be loaded");
+  }
+
+  receive({ id, event, data, value, error }) {
+    const call = this.calls.get(id);
+    if (!call) return;
+    if (event) return call.on[event]?.(data);
+    this.calls.delete(id);
+    if (error) call.reject(new EngineError(error));
+    else call.resolve(value);
+  }
+
+  fail(message) {
+    const error = new EngineError({ code: "worker", message: `the engine's worker failed: ${message}` });
+    for (const call of this.calls.values()) call.reject(error);
+    this.calls.clear();
+  }
+
+  /** on: {event: handler}. Stopped by `signal`, if given. */
+  call(op, args = {}, on = {}, signal) {
+    if (signal?.aborted) return Promise.reject(stopped());
+    const id = this.next++;
+    return new Promise((resolve, reject) => {
+      const stop = () => this.worker.postMessage({ id: 0, op: "stop", args: { target: id } });
+      signal?.addEventListener("abort", stop, { once: true });
+      const over = settle => value => { signal?.removeEventListener("abort", stop); settle(value); };
+      this.calls.set(id, { on, resolve: over(resolve), reject: over(reject) });
+      this.worker.postMessage({ id, op, args });
+    });
+  }
+
+  /** Nothing that the worker held stays: the way to end work that cannot be asked to stop. */
+  restart(error) {
+    this.worker.terminate();
+    for (const call of this.calls.values()) call.reject(error);
+    this.start();
+  }
+}
+
+const stopped = () => new EngineError({ code: "stopped", message: "stopped" });
+
+export class Engine {
+  /** Boots at once; nothing is fetched but the engine's own files. */
+  constructor() {
+    this.port = new Port();
+    this.models = new Models(this.port);
+    this.chat = { completions: { create: (request, options) => this.complete(request, options) } };
+    this.loaded = null;
+  }
+
+  /** Resolves when the engine could open a model: {seconds}. */
+  ready() { return this.port.call("boot"); }
+
+  /**
+   * Open a model: the id of a stored one, files (File objects), or an address, which is fetched and
+   * kept first. options: {backend: "auto" | "webgpu" | "oracle", context}.
+   */
+  async load(model, { backend = "auto", context, onProgress = () => {}, signal } = {}) {
+    let source = typeof model === "string" ? { model } : { files: [...model] };
+    if (typeof model === "string" && /^(https?:|\/|\.)/.test(model)) {
+      const { id } = await this.models.download(model, { onProgress: p => onProgress({ ...p, stage: "download" }), signal });
+      source = { model: id };
+    }
+    this.loaded = null;
+    // Python cannot be interrupted while it loads: to stop, its worker is ended and begun again.
+    const stop = () => this.port.restart(stopped());
+    signal?.addEventListener("abort", stop, { once: true });
+    try {
+      this.loaded = await this.port.call("load", { source, options: { backend, context } }, { progress: onProgress });
+    } finally {
+      signal?.removeEventListener("abort", stop);
+    }
+    return this.loaded;
+  }
+
+  info() { return this.port.call("info"); }
+  unload() { this.loaded = null; return this.port.call("unload"); }
+  countTokens(request) { return this.port.call("tokens", { request }); }
+
+  /** Every kernel against the NumPy reference on this device; onRow is called with each result. */
+  check(onRow, { signal } = {}) { return this.port.call("check", {}, { row: onRow }, signal); }
+
+  /** Where the time of a token goes. */
+  trace() { return this.port.call("trace"); }
+
+  close() { this.port.worker.terminate(); this.port.fail("it was closed"); }
+
+  /** OpenAI's chat.completions.create: an answer, or with `stream: true` an async iterator of chunks. */
+  async complete(request, { signal } = {}) {
+    const chunks = this.stream(request, signal);
+    if (request.stream) return chunks;
+    let answer = null;
+    for await (const chunk of chunks) answer = joined(answer, chunk);
+    return answer;
+  }
+
+  async *stream(request, signal) {
+    const queue = [];
+    let wake = () => {};
+    const inner = new AbortController();
+    const both = signal ? AbortSignal.any([signal, inner.signal]) : inner.signal;
+    let done = false, failure = null;
+    const push = chunk => { queue.push(chunk); wake(); };
+    this.port.call("generate", { request }, { chunk: push }, both)
+      .catch(error => { failure = error; })
+      .finally(() => { done = true; wake(); });
+    try {
+      for (;;) {
+        while (queue.length) yield queue.shift();
+        if (done) break;
+        await new Promise(resolve => { wake = resolve; });
+      }
+      if (failure && failure.code !== "stopped") throw failure;
+    } finally {
+      if (!done) inner.abort(); // whoever reads left early
+    }
+  }
+}
+
+function joined(answer, chunk) {
+  answer ??= { ...chunk, object: "chat.completion", choices: [] };
+  if (chunk.usage) answer.usage = chunk.usage;
+  for (const { index, delta = {}, finish_reason } of chunk.choices) {
+    const choice = answer.choices[index] ??= { index, message: { role: "assistant", content: "" }, finish_reason: null };
+    choice.message.content += delta.content ?? "";
+    if (finish_reason) choice.finish_reason = finish_reason;
+  }
+  return answer;
+}
+
+/** Models kept in this browser. */
+class Models {
+  constructor(port) { this.port = port; }
+  list() { return this.port.call("list"); }
+  estimate() { return this.port.call("estimate"); }
+  remove(model) { return this.port.call("remove", { model }); }
+
+  /** Goes on where an earlier download of the same address ended. */
+  download(url, { name, onProgress = () => {}, signal } = {}) {
+    return this.port.call("download", { url: new URL(url, location.href).href, name }, { progress: onProgress }, signal);
+  }
+}
+
+/** An engine with `model` loaded: the ten lines of web/README.md. */
+export async function createEngine({ model, ...options } = {}) {
+  const engine = new Engine();
+  if (model !== undefined) await engine.load(model, options);
+  return engine;
+}
