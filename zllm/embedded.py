@@ -10,6 +10,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
+    Collection,
     Coroutine,
     Iterator,
     Mapping,
@@ -24,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zllm.answer import Choice, Json
-from zllm.errors import RequestError
+from zllm.backend.contract import Backend
+from zllm.errors import BackendError, DeviceLost, RequestError, notice
 from zllm.job import Job
 from zllm.model import Model
+from zllm.opening import Setup, open_loop
 from zllm.request import parse_request
-from zllm.runtime.compose import ModelResources, build_loop, create_backend
+from zllm.runtime.compose import KvDtype
 from zllm.runtime.forced import forced_logits
-from zllm.runtime.loop import Limits, Loop
-from zllm.weight.linear_weight import F32
 
 DEFAULT_CONTEXT = 4096  # tokens, where the model allows more
 DEFAULT_LANES = 16
@@ -55,6 +56,8 @@ class Engine:
     a Model, which the engine then closes.
     context: most tokens of a sequence. cache_tokens: tokens cached for all sequences together.
     lanes: most sequences that run at once. resident: "f32", or "packed" for less memory (oracle).
+    kv_dtype: of keys and values on a device: "f16" (default), or "f32".
+    reference_ops: ops that run on the oracle inside a WebGPU plan, while a kernel is under repair.
     progress: called with (bytes loaded, bytes in all). Errors: LoadError, BackendError.
     """
 
@@ -67,6 +70,8 @@ class Engine:
         cache_tokens: int | None = None,
         lanes: int = DEFAULT_LANES,
         resident: str = "f32",
+        kv_dtype: KvDtype | None = None,
+        reference_ops: Collection[str] = (),
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         _check_count("lanes", lanes)
@@ -75,38 +80,22 @@ class Engine:
             self.model = model if isinstance(model, Model) else Model(model)
             undo.callback(self.model.checkpoint.close)
             self.context = _context(context, self.model.context)
-            self.backend = create_backend(backend, lanes=lanes, resident=resident)
-            undo.callback(self.backend.close)
             tokens = cache_tokens or max(2 * self.context, DEFAULT_CONTEXT)
-            self._loop = self._build(lanes, tokens, progress)
+            self._setup = Setup(
+                backend, self.context, tokens, lanes, resident, kv_dtype, tuple(reference_ops)
+            )
+            self._loop = open_loop(self.model, self._setup, progress)
             undo.pop_all()
+        self._lost = False  # the device, and it could not be opened again
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()  # held during a round
         self._changes: deque[Callable[[], None]] = deque()  # to make between two rounds
         self._closed = False
 
-    def _build(
-        self, lanes: int, cache_tokens: int, progress: Callable[[int, int], None] | None
-    ) -> Loop:
-        checkpoint = self.model.checkpoint
-        loaded, total = 0, checkpoint.size_bytes
-
-        def count(size_bytes: int) -> None:
-            nonlocal loaded
-            loaded += size_bytes
-            if progress is not None:
-                progress(loaded, total)
-
-        return build_loop(
-            checkpoint.architecture,
-            checkpoint.config,
-            self.backend,
-            lambda groups: ModelResources(
-                self.backend, checkpoint.tensors, F32, groups, self.context, count
-            ),
-            Limits(self.context, lanes, self.model.vocabulary),
-            cache_tokens=cache_tokens,
-        )
+    @property
+    def backend(self) -> Backend:
+        """Where it runs now: after a loss it may be another."""
+        return self._loop.backend
 
     # Requests
 
@@ -164,7 +153,12 @@ class Engine:
         with self._lock:
             self._check_open()
             lengths = split or [max(len(tokens) for tokens in batch)]
-            return drive(forced_logits(self._loop, batch, lengths))
+            try:
+                return drive(forced_logits(self._loop, batch, lengths))
+            except DeviceLost as lost:
+                self._recover(lost)
+                self._check_open()
+                return drive(forced_logits(self._loop, batch, lengths))
 
     def close(self) -> None:
         """Free the model; running requests end as cancelled. A second call does nothing."""
@@ -219,11 +213,44 @@ class Engine:
 
     async def _round(self) -> None:
         self._make_changes()
-        await self._loop.step()
+        try:
+            await self._loop.step()
+        except DeviceLost as lost:
+            self._recover(lost)
         for job in list(self._jobs.values()):
             for choice in job.choices:
                 if choice.finish is None and choice.pump():
                     self._loop.cancel(choice.sequence, "stop")
+
+    def _recover(self, lost: DeviceLost) -> None:
+        """Open the device anew: requests go on from their token ids. One that loses it twice ends.
+
+        With `auto` the oracle takes over then, and where there is no device any more.
+        """
+        old = self._loop
+        old.backend.close()
+        running = [job for job in self._jobs.values() if not job.done]
+        for job in running:
+            job.losses += 1
+        twice = [job for job in running if job.losses > 1]
+        auto = self._setup.backend == "auto"
+        try:
+            self._loop = open_loop(
+                self.model, self._setup.on_oracle if twice and auto else self._setup
+            )
+        except BackendError as error:
+            self._lost = True
+            self._fail(running, f"{lost}, and it cannot be opened again: {error}")
+            return
+        if twice and not auto:
+            self._fail(twice, f"{lost} twice in one request; check the driver, or take the oracle")
+        self._loop.take_over(old)
+        notice(f"{lost}: opened anew on {self.backend.name}, running requests go on")
+
+    def _fail(self, jobs: Sequence[Job], error: str) -> None:
+        for job in jobs:
+            for choice in job.choices:
+                choice.sequence.fail(error)
 
     def _step(self) -> None:
         with self._lock:
@@ -269,6 +296,9 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise RequestError("the engine is closed")
+        if self._lost:
+            self._loop = open_loop(self.model, self._setup)
+            self._lost = False
 
     # Answers
 

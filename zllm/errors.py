@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 
 class ZllmError(ValueError):
     """Base of every error caused by input from outside: files, requests, devices, flags."""
@@ -19,5 +21,17 @@ class BackendError(ZllmError):
     """A backend is missing, refuses an operation or lost its device."""
 
 
+class DeviceLost(BackendError):
+    """The device is gone with all that it held: a driver was reset, a card was taken away."""
+
+
 class GenerationError(ZllmError):
     """A generation failed on its way: logits were not finite, or the cache is too small."""
+
+
+class Notice(UserWarning):
+    """Something goes on differently from what was asked for; commands show it as one line."""
+
+
+def notice(text: str) -> None:
+    warnings.warn(text, Notice, stacklevel=3)

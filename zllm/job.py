@@ -25,6 +25,7 @@ class Job:
         self.model = request.model or model
         self.tokenizer = tokenizer
         self.choices: list[Choice] = []
+        self.losses = 0  # of the device, while it ran
 
     @property
     def done(self) -> bool:

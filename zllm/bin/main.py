@@ -6,10 +6,12 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from zllm.errors import ZllmError
+from zllm.errors import Notice, ZllmError
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -59,7 +61,10 @@ COMMANDS: dict[str, Command | Group] = {
 def main(argv: list[str] | None = None) -> int:
     """Run one command line; returns the exit code. Unexpected errors keep their traceback."""
     try:
-        code = _run(sys.argv[1:] if argv is None else argv)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", Notice)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # here, so that a closed pipe is met inside the try
         return code
     except ZllmError as error:
@@ -71,6 +76,14 @@ def main(argv: list[str] | None = None) -> int:
         # The interpreter flushes stdout once more at exit; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+
+
+def _show_warning(others: Any, message: Any, category: Any, *where: Any, **more: Any) -> None:
+    """A notice is one line, without the place in the source that other warnings show."""
+    if issubclass(category, Notice):
+        print(f"zllm: {message}", file=sys.stderr)
+    else:
+        others(message, category, *where, **more)
 
 
 def _run(argv: list[str]) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Never
 from tqdm import tqdm
 
 from zllm.errors import ZllmError
-from zllm.runtime.compose import BACKENDS, RESIDENT
+from zllm.runtime.compose import BACKENDS, KV_DTYPES, RESIDENT
 
 if TYPE_CHECKING:
     from zllm.embedded import Engine
@@ -31,7 +31,7 @@ def add_model(parser: argparse.ArgumentParser, *, default: str | None = None) ->
 
 
 def add_engine(parser: argparse.ArgumentParser, *, model: str | None = None) -> None:
-    """--model and how to run it: --backend, --context, --resident. `model`: the default."""
+    """--model and how to run it: --backend, --context and so on. `model`: the default."""
     add_model(parser, default=model)
     parser.add_argument(
         "--backend",
@@ -41,6 +41,16 @@ def add_engine(parser: argparse.ArgumentParser, *, model: str | None = None) -> 
     )
     parser.add_argument(
         "--context", type=int, metavar="N", help="most tokens of a sequence, prompt and answer"
+    )
+    parser.add_argument(
+        "--kv-dtype",
+        choices=KV_DTYPES,
+        help="how WebGPU keeps keys and values: f16 (default), or f32 for twice the memory",
+    )
+    parser.add_argument(
+        "--reference-ops",
+        metavar="NAME,…",
+        help="ops of a WebGPU plan that run on the NumPy oracle, while a kernel is under suspicion",
     )
     parser.add_argument(
         "--resident",
@@ -67,6 +77,8 @@ def open_engine(args: argparse.Namespace, **options: Any) -> tuple[Engine, float
         engine = Engine(
             backend=args.backend,
             resident=args.resident,
+            kv_dtype=args.kv_dtype,
+            reference_ops=(args.reference_ops or "").replace(",", " ").split(),
             progress=show,
             **settings,
         )

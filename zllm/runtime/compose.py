@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from zllm import rope
 from zllm.backend.capability import Resources
 from zllm.backend.contract import PACKED_USES, Backend, Cache, Group, Weight
-from zllm.errors import BackendError
+from zllm.errors import BackendError, notice
 from zllm.kv_cache.paged import PagePool
 from zllm.kv_cache.spec import CacheSpec, StateSpec
 from zllm.quant.nan_codes import refuse_nan
@@ -34,6 +34,8 @@ Decoder = Callable[[Any], None]  # records a round; the argument offers what the
 
 BACKENDS = ("oracle", "webgpu", "auto")
 RESIDENT = ("f32", "packed")  # of the oracle; a device keeps weights packed
+KvDtype = Literal["f16", "f32"]
+KV_DTYPES: tuple[KvDtype, ...] = ("f16", "f32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +114,67 @@ class ModelResources:
         return self._backend.new_cache(name, spec, group=group)
 
 
-def create_backend(name: str, *, lanes: int, resident: str = "f32") -> Backend:
-    """`oracle`, `webgpu`, or `auto`: WebGPU where there is a GPU, else the oracle.
+def create_backend(
+    name: str,
+    *,
+    lanes: int,
+    resident: str = "f32",
+    kv_dtype: KvDtype | None = None,
+    reference_ops: Collection[str] = (),
+) -> Backend:
+    """`oracle`, `webgpu`, or `auto`: WebGPU where there is a GPU, else the oracle, with a notice.
 
-    BackendError names what is missing and what to do.
+    kv_dtype: of keys and values; None: f16 on WebGPU, f32 on the oracle, which has no other.
+    reference_ops: ops that run on the oracle inside a WebGPU plan. BackendError names what is
+    missing and what to do.
     """
     if name not in BACKENDS:
         raise BackendError(f"unknown backend {name!r}: use one of {', '.join(BACKENDS)}")
     if resident not in RESIDENT:
         raise BackendError(f"unknown resident form {resident!r}: use one of {', '.join(RESIDENT)}")
+    if kv_dtype not in (None, *KV_DTYPES):
+        raise BackendError(f"unknown kv_dtype {kv_dtype!r}: use one of {', '.join(KV_DTYPES)}")
+    _check_ops(reference_ops)
     if name != "oracle":
-        from zllm.backend.webgpu.backend import open_backend
-
         try:
-            return open_backend(lanes=lanes, software=name == "webgpu")
-        except BackendError:
+            return _open_webgpu(lanes, reference_ops, kv_dtype, software=name == "webgpu")
+        except BackendError as error:
             if name == "webgpu":
                 raise
+            notice(f"runs on the oracle: {error}")
     from zllm.backend.oracle.backend import OracleBackend
 
+    if kv_dtype == "f16" and name == "oracle":
+        raise BackendError(
+            "the oracle keeps keys and values as f32: leave --kv-dtype f16 out, "
+            "or take --backend webgpu"
+        )
     return OracleBackend(lanes=lanes, packed=resident == "packed")
+
+
+def _open_webgpu(
+    lanes: int, reference_ops: Collection[str], kv_dtype: KvDtype | None, *, software: bool
+) -> Backend:
+    from zllm.backend.oracle.backend import OracleBackend
+    from zllm.backend.webgpu.backend import open_backend
+
+    return open_backend(
+        lanes=lanes,
+        software=software,
+        reference=OracleBackend(lanes=lanes, packed=True),
+        reference_ops=reference_ops,
+        kv_dtype=kv_dtype,
+    )
+
+
+def _check_ops(names: Collection[str]) -> None:
+    """BackendError names what is no op and lists those that exist."""
+    from zllm.backend.oracle.ops import LOWER
+
+    for name in names:
+        if name not in LOWER:
+            known = ", ".join(sorted(LOWER))
+            raise BackendError(f"--reference-ops: no op is named {name!r}; there are: {known}")
 
 
 def create_decoder(architecture: str, config: Any, resources: Resources) -> Decoder:

@@ -107,6 +107,17 @@ class Sequence:
             return True  # preempted choices start again in any order
         return first.table is not None and first.table.length >= len(first.generation.prompt)
 
+    def rewind(self) -> None:
+        """Forget all that a device held: the answer so far is prefilled again."""
+        self.fed, self.target, self.in_flight = 0, len(self.tokens), 0
+        self.table = self.planes = None
+        self.checkpoints = {}
+
+    def fail(self, error: str) -> None:
+        """End it with an error, unless it has ended."""
+        if self.finish is None:
+            self.finish, self.error = "error", error
+
     def may_decode(self, context: int) -> bool:
         """Whether another token may be drawn, counting those in flight."""
         wanted = self.answered + self.in_flight < self.generation.max_tokens

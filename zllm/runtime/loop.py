@@ -98,6 +98,16 @@ class Loop:
         if sequence.finish is None:
             self._end(sequence, finish)
 
+    def take_over(self, other: Loop) -> None:
+        """Go on with the sequences of a loop whose device was lost, from their token ids."""
+        unfinished = [s for s in (*other.running, *other.waiting) if s.finish is None]
+        for sequence in unfinished:
+            sequence.rewind()
+        self.waiting.extend(unfinished)
+        other.running.clear()
+        other.waiting.clear()
+        other.flights.clear()
+
     @property
     def idle(self) -> bool:
         return not (self.waiting or self.running or self.flights)
@@ -173,8 +183,8 @@ class Loop:
             sequence.lane = self._free_lanes.pop()
             if not sequence.answered:
                 sequence.cached_tokens = table.length
-            self._write_lane(sequence)
             self.running.append(sequence)
+            self._write_lane(sequence)
 
     def _open(self, sequence: Sequence) -> PageTable | None:
         """Give it pages for the whole prefill; None if it must wait for others to end."""

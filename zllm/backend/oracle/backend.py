@@ -28,6 +28,7 @@ from zllm.backend.oracle.resident import (
     joined_shape,
 )
 from zllm.backend.oracle.sample_ops import Carry
+from zllm.backend.oracle.single import SingleOp
 from zllm.backend.oracle.storage import Storage
 from zllm.kv_cache.spec import CacheSpec, StateSpec
 from zllm.weight.linear_weight import LinearWeight
@@ -111,6 +112,10 @@ class OracleBackend:
 
     def compile(self, recording: Recording, /) -> OraclePlan:
         return OraclePlan(recording, self)
+
+    def single(self, op: Op, recording: Recording, /) -> SingleOp:
+        """One op of a recording that another backend runs; its weights and caches are here."""
+        return SingleOp(op, recording, self)
 
     def memory(self) -> Mapping[str, int]:
         return {

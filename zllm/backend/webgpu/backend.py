@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +16,10 @@ from zllm.backend.webgpu.device import Device
 from zllm.backend.webgpu.lowering import Bank
 from zllm.backend.webgpu.plan import Compiler, Residents, WebGpuPlan
 from zllm.backend.webgpu.pool import Pool
-from zllm.backend.webgpu.store import Store, copy_slots, open_store
+from zllm.backend.webgpu.reference import Host, Loaded, Reference
+from zllm.backend.webgpu.store import Dtype, Store, copy_slots, open_store
 from zllm.backend.webgpu.upload import upload_f32, upload_matrix
-from zllm.errors import BackendError
+from zllm.errors import BackendError, notice
 from zllm.kv_cache.spec import CacheSpec
 from zllm.weight.linear_weight import LinearWeight
 
@@ -29,12 +30,23 @@ HARDWARE_ROWS = (16, 64, 256, 512)
 FIRST_CONTEXT, CONTEXT_STEP = 256, 4  # contexts of plans: 256, 1024, 4096, …
 
 
-def open_backend(*, lanes: int, software: bool = True) -> WebGpuBackend:
+# Ops that the recorder makes of simpler ones where they are missing.
+COMPOSED = frozenset({"gated_linear"})
+
+
+def open_backend(
+    *,
+    lanes: int,
+    software: bool = True,
+    reference: Reference | None = None,
+    reference_ops: Collection[str] = (),
+    kv_dtype: Dtype | None = None,
+) -> WebGpuBackend:
     """On the preferred adapter of this machine. BackendError without one, or without wgpu-py.
 
     software: take a software adapter (lavapipe) too, where there is no other.
     """
-    from zllm.backend.webgpu.wgpu_device import open_device
+    from zllm.backend.webgpu.driver import open_device
 
     device = open_device()
     if device.info.software and not software:
@@ -43,19 +55,38 @@ def open_backend(*, lanes: int, software: bool = True) -> WebGpuBackend:
             f"the only WebGPU adapter is software ({device.info.name}), slower than the oracle; "
             "ask for it by --backend webgpu"
         )
-    return WebGpuBackend(device, lanes=lanes)
+    return WebGpuBackend(
+        device,
+        lanes=lanes,
+        reference=reference,
+        reference_ops=reference_ops,
+        kv_dtype=kv_dtype or "f16",
+    )
 
 
 class WebGpuBackend:
     """Weights stay packed; nothing is allocated per token.
 
-    lanes: sequences that carry sampling state; lane `lanes` is scratch.
+    lanes: sequences that carry sampling state; lane `lanes` is scratch. reference: runs on the
+    host the ops named by `reference_ops`, and those that have no kernel; with as many lanes.
     """
 
     name = "webgpu"
     keeps_prefill = True
 
-    def __init__(self, device: Device, *, lanes: int, rounds_in_flight: int | None = None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        *,
+        lanes: int,
+        rounds_in_flight: int | None = None,
+        reference: Reference | None = None,
+        reference_ops: Collection[str] = (),
+        kv_dtype: Dtype = "f16",
+    ) -> None:
+        self._host = None if reference is None else Host(reference)
+        self._reference_ops = set(reference_ops)
+        self._refused: set[str] = set()  # ops without a kernel that were told of
         software = device.info.software
         # A software adapter computes inside submit, so nothing can run ahead.
         self.rounds_in_flight = rounds_in_flight or (1 if software else 2)
@@ -67,6 +98,7 @@ class WebGpuBackend:
         self._banks: dict[str, tuple[Bank, ...]] = {}
         self._stores: dict[str, Store] = {}
         self._groups: dict[str, Group] = {}
+        self._kv_dtype: Dtype = kv_dtype
         self._closed = False
 
     def load(
@@ -80,6 +112,8 @@ class WebGpuBackend:
     ) -> Weight:
         assert parts and len({part.shape[1:] for part in parts}) == 1, name
         assert name not in self._banks, f"{name} is loaded already"
+        if self._host is not None:
+            self._host.weights[name] = Loaded(tuple(parts), uses)
         vector = len(parts[0].shape) == 1
         if vector or not uses <= PACKED_USES:
             self._banks[name] = (upload_f32(self.device, name, parts),)
@@ -89,8 +123,10 @@ class WebGpuBackend:
         return Weight(name, (sum(rows), *parts[0].shape[1:]), rows)
 
     def new_cache(self, name: str, spec: CacheSpec, /, *, group: Group) -> Cache:
-        self._stores[name] = open_store(self.device, name, spec, group)
+        self._stores[name] = open_store(self.device, name, spec, group, self._kv_dtype)
         self._groups[group.name] = group
+        if self._host is not None:
+            self._host.caches[name] = spec, group
         return Cache(name, group.name)
 
     def copy_slots(self, group: str, source: Sequence[int], target: Sequence[int], /) -> None:
@@ -115,11 +151,35 @@ class WebGpuBackend:
         return replace(key, rows=rows, seqs=seqs, context=context)
 
     def missing(self, op: Op, /) -> str | None:
-        return launch.missing(op, self.device.info)
+        reason = launch.missing(op, self.device.info)
+        if reason is None or self._host is None or op.name in COMPOSED:
+            return reason
+        if self._host.reference.missing(op) is not None:
+            return reason
+        if op.name not in self._refused:
+            self._refused.add(op.name)
+            notice(f"webgpu: {op.name} runs on the NumPy reference, slowly: {reason}")
+        return None
 
     def compile(self, recording: Recording, /) -> WebGpuPlan:
-        residents = Residents(self.device, self._pool, self._carry, self._banks, self._stores)
-        return Compiler(recording, residents).compile()
+        residents = Residents(
+            self.device,
+            self._pool,
+            self._carry,
+            self._banks,
+            self._stores,
+            self._host,
+            self._on_host,
+        )
+        plan = Compiler(recording, residents).compile()
+        if plan.hosts:
+            self.rounds_in_flight = 1  # such a round is done only once it is awaited
+        return plan
+
+    def _on_host(self, op: Op) -> bool:
+        if op.name in self._reference_ops:
+            return True
+        return op.name in self._refused and launch.missing(op, self.device.info) is not None
 
     def memory(self) -> Mapping[str, int]:
         """Bytes of device memory; activations include carried state and readbacks."""

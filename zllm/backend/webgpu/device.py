@@ -6,12 +6,15 @@ Two drivers serve it natively and in the page; a third writes it down.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from zllm.errors import BackendError
 
 Access = Literal["read", "write"]  # WGSL var<storage, read> or var<storage, read_write>
+if TYPE_CHECKING:
+    from zllm.backend.contract import Op
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Dispatch:
     grid: tuple[int, int, int]
 
 
+    op: Op | None = field(default=None, compare=False, repr=False)  # that it is a part of
 def check_dispatch(dispatch: Dispatch, info: DeviceInfo) -> None:
     """BackendError for what a device would refuse at submit without naming the kernel."""
     kernel = dispatch.kernel
@@ -101,6 +105,10 @@ class Device(Protocol):
 
     def program(
         self,
+    def fetch(self, ranges: Sequence[tuple[Buffer, int, int]], /) -> Awaitable[list[bytes]]:
+        """`read` of several (buffer, offset, size), awaited: natively it blocks."""
+        ...
+
         dispatches: Sequence[Dispatch],
         /,
         *,

@@ -79,6 +79,9 @@ class ExportDevice:
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int, /) -> bytes:
         raise BackendError("an exported device computes nothing, so nothing can be read")
 
+    def fetch(self, ranges: Sequence[tuple[Buffer, int, int]], /) -> Awaitable[list[bytes]]:
+        raise BackendError("an exported device computes nothing, so nothing can be read")
+
     def program(
         self,
         dispatches: Sequence[Dispatch],

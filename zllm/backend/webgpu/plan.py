@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo, Dispatch, Pro
 from zllm.backend.webgpu.launch import fuse, lower
 from zllm.backend.webgpu.lowering import Bank, View
 from zllm.backend.webgpu.pool import Lease, Pool
+from zllm.backend.webgpu.reference import Host, HostOp, Place
 from zllm.backend.webgpu.store import Store
 from zllm.errors import BackendError
 
@@ -39,6 +40,12 @@ class Residents:
     carry: Carry
     banks: Mapping[str, tuple[Bank, ...]]
     stores: Mapping[str, Store]
+    host: Host | None  # where there is a reference to fall back on
+    on_host: Callable[[Op], bool]  # ops that run on the reference
+
+
+# Ops that `fuse` folds into one another.
+FUSED = frozenset({"rms_norm", "linear", "gated_linear"})
 
 
 class Compiler:
@@ -48,7 +55,9 @@ class Compiler:
         self.key: PlanKey = recording.key
         self.layout: StepLayout = recording.layout
         self.info: DeviceInfo = residents.device.info
-        self._ops = fuse(recording.ops, self.info)
+        self._recording = recording
+        on_host = {op.name for op in recording.ops if residents.on_host(op)}
+        self._ops = recording.ops if on_host & FUSED else fuse(recording.ops, self.info)
         self._residents = residents
         self._lease = Lease(residents.pool)
         self._views: dict[int, View] = {}
@@ -74,19 +83,46 @@ class Compiler:
         return 0
 
     def compile(self) -> WebGpuPlan:
-        dispatches: list[Dispatch] = []
+        segments: list[list[Dispatch]] = [[]]
+        hosts: list[HostOp] = []
         for op in self._ops:
             self._op = op
             self._place(op.outs)
-            dispatches += lower(op, self)
+            if self._residents.on_host(op):
+                hosts.append(self._host_op(op))
+                segments.append([])
+            else:
+                segments[-1] += lower(op, self)
             self._retire(op)
-        program = self._residents.device.program(
-            dispatches,
-            step=self.step,
-            result=self.result if self.result_bytes else None,
-            result_bytes=self.result_bytes,
+        dispatches = sum(map(len, segments))
+        return WebGpuPlan(self.key, self.layout, self._programs(segments), hosts, dispatches)
+
+    def _programs(self, segments: Sequence[list[Dispatch]]) -> list[Program]:
+        """The first takes the step words, the last gives the result."""
+        last = len(segments) - 1
+        return [
+            self._residents.device.program(
+                dispatches,
+                step=None if at else self.step,
+                result=self.result if self.result_bytes and at == last else None,
+                result_bytes=self.result_bytes if at == last else 0,
+            )
+            for at, dispatches in enumerate(segments)
+        ]
+
+    def _host_op(self, op: Op) -> HostOp:
+        residents = self._residents
+        assert residents.host is not None, op.name
+        caches = [operand for operand in op.ins if isinstance(operand, Cache)]
+        place = Place(
+            views=tuple((v, self.view(v)) for v in op.ins if isinstance(v, Value)),
+            out=tuple((value, self.view(value)) for value in op.outs),
+            stores=tuple((cache, self.store(cache)) for cache in caches),
+            result=self.result,
         )
-        return WebGpuPlan(self.key, self.layout, program, len(dispatches))
+        single = residents.host.single(op, self._recording)
+        state = residents.host.reference.carry
+        return HostOp(op, single, place, residents.device, residents.carry, state)
 
     def _place(self, outs: tuple[Value, ...]) -> None:
         """The results of one op lie side by side in one buffer, f32 and i32 words alike."""
@@ -149,12 +185,23 @@ class Compiler:
 
 
 class WebGpuPlan:
-    """A compiled recording. It owns no memory but its program's bind groups."""
+    """A compiled recording: programs, and between them ops that run on the host.
 
-    def __init__(self, key: PlanKey, layout: StepLayout, program: Program, dispatches: int) -> None:
+    It owns no memory but its programs' bind groups.
+    """
+
+    def __init__(
+        self,
+        key: PlanKey,
+        layout: StepLayout,
+        programs: Sequence[Program],
+        hosts: Sequence[HostOp],
+        dispatches: int,
+    ) -> None:
         self.key = key
         self.layout = layout
-        self.program = program
+        self.program, *self._rest = programs
+        self.hosts = hosts
         self.dispatches = dispatches
 
     def submit(self, step: NDArray[np.int32], /) -> WebGpuTicket:
@@ -162,8 +209,17 @@ class WebGpuPlan:
             raise BackendError(
                 f"step must be int32 [{self.layout.words}], got {step.dtype} {list(step.shape)}"
             )
-        words = np.ascontiguousarray(step).data.cast("B")
-        return WebGpuTicket(self.key, self.program.submit(words))
+        words = np.array(step)
+        answer = self.program.submit(words.data.cast("B"))
+        return WebGpuTicket(self.key, self._finish(answer, words) if self.hosts else answer)
+
+    async def _finish(self, answer: Awaitable[memoryview], words: NDArray[np.int32]) -> memoryview:
+        """The rest of a round that waits for the host between its programs."""
+        for host, program in zip(self.hosts, self._rest, strict=True):
+            await answer
+            await host.run(words, self.layout)
+            answer = program.submit(memoryview(b""))
+        return await answer
 
 
 class WebGpuTicket(Awaitable[Round]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -10,7 +11,7 @@ from typing import Any
 
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel, check_dispatch
 from zllm.backend.webgpu.wgpu_program import Call, Ring, WgpuBuffer, WgpuProgram
-from zllm.errors import BackendError
+from zllm.errors import BackendError, DeviceLost
 
 # Mesa's device-select layer asks a display server that a server does not have, and complains on
 # stderr. The adapter is chosen here, so the layer has nothing to do.
@@ -57,15 +58,30 @@ SUBGROUP_PROBE = Kernel(
 
 
 @contextmanager
+LOST = "device is lost"  # wgpu's words, in any call on what belonged to such a device
+OUT_OF_MEMORY = (
+    "the device is out of memory; lower --context, run fewer sequences at once, "
+    "or take a smaller model or the oracle"
+)
+
+# wgpu-py logs a loss with a banner; the error that it causes tells it in one line.
+logging.getLogger("wgpu").addFilter(lambda record: "lost" not in record.getMessage().lower())
+
+
 def reported(what: str) -> Iterator[None]:
     """Turn the device's complaint into one BackendError that says what was being done."""
     try:
         yield
     except wgpu.GPUOutOfMemoryError as error:
-        raise BackendError(f"{what}: the device is out of memory") from error
+        raise BackendError(f"{what}: {OUT_OF_MEMORY}") from error
     except (wgpu.GPUError, RuntimeError, AttributeError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise BackendError(f"{what}: {' / '.join(lines)[:600]}") from error
+        text = " / ".join(lines)
+        if LOST in text.lower():
+            raise DeviceLost(f"{what}: the WebGPU device is lost") from error
+        if "not enough memory" in text.lower() or "out of memory" in text.lower():
+            raise BackendError(f"{what}: {OUT_OF_MEMORY}") from error
+        raise BackendError(f"{what}: {text[:600]}") from error
 
 
 def _adapters() -> list[Any]:
@@ -217,6 +233,9 @@ class WgpuDevice:
     ) -> WgpuProgram:
         self.check_open()
         assert step is None or isinstance(step, WgpuBuffer)
+    async def fetch(self, ranges: Sequence[tuple[Buffer, int, int]], /) -> list[bytes]:
+        return [self.read(*where) for where in ranges]
+
         assert result is None or isinstance(result, WgpuBuffer)
         return WgpuProgram(self, [self._bind(d) for d in dispatches], step, result, result_bytes)
 
@@ -241,6 +260,11 @@ class WgpuDevice:
             layout, _ = self._layout(kernel.access)
             entries = [
                 {"binding": i, "resource": {"buffer": buffer.handle}}
+    def check_alive(self) -> None:
+        """DeviceLost if it is: any call tells, waiting does not."""
+        with reported("waiting for a round"):
+            self.handle.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST).destroy()
+
                 for i, buffer in enumerate(dispatch.buffers)
                 if isinstance(buffer, WgpuBuffer)
             ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 RING_DEPTH = 3  # answers outstanding; before a fourth the oldest is fetched
 RING_KEPT_BYTES = 16 << 20  # larger readback buffers are freed after use
+ALIVE_S = 0.5  # a mapping that a lost device owes never comes: look as often as this
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +170,7 @@ class WgpuAnswer:
         handle = self.buffer.handle
         try:
             with self._ring.device.reported("waiting for a round"):
-                self._promise.sync_wait()
+                self._await_mapping()
                 data: memoryview = handle.read_mapped(0, max(self._size_bytes, 4))
                 handle.unmap()
         except BackendError as error:
@@ -177,6 +178,12 @@ class WgpuAnswer:
             return error
         self._ring.give(self, reusable=True)
         return data[: self._size_bytes]
+
+    def _await_mapping(self) -> None:
+        settled = getattr(self._promise, "_thread_event", None)  # the public wait has no timeout
+        while settled is not None and not settled.wait(ALIVE_S):
+            self._ring.device.check_alive()
+        self._promise.sync_wait()
 
     def __await__(self) -> Generator[Any, None, memoryview]:
         return self.wait()
