@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from zllm.errors import BackendError
 
-Access = Literal["read", "write"]  # WGSL var<storage, read> or var<storage, read_write>
 if TYPE_CHECKING:
     from zllm.backend.contract import Op
 
+Access = Literal["read", "write"]  # WGSL var<storage, read> or var<storage, read_write>
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Dispatch:
     kernel: Kernel
     buffers: tuple[Buffer, ...]  # one per binding, each whole
     grid: tuple[int, int, int]
-
-
     op: Op | None = field(default=None, compare=False, repr=False)  # that it is a part of
+
+
 def check_dispatch(dispatch: Dispatch, info: DeviceInfo) -> None:
     """BackendError for what a device would refuse at submit without naming the kernel."""
     kernel = dispatch.kernel
@@ -103,12 +103,12 @@ class Device(Protocol):
         """Wait for all work and download; for tests, tools and rare paths."""
         ...
 
-    def program(
-        self,
     def fetch(self, ranges: Sequence[tuple[Buffer, int, int]], /) -> Awaitable[list[bytes]]:
         """`read` of several (buffer, offset, size), awaited: natively it blocks."""
         ...
 
+    def program(
+        self,
         dispatches: Sequence[Dispatch],
         /,
         *,
