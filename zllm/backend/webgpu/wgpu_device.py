@@ -57,7 +57,6 @@ SUBGROUP_PROBE = Kernel(
 )
 
 
-@contextmanager
 LOST = "device is lost"  # wgpu's words, in any call on what belonged to such a device
 OUT_OF_MEMORY = (
     "the device is out of memory; lower --context, run fewer sequences at once, "
@@ -68,6 +67,7 @@ OUT_OF_MEMORY = (
 logging.getLogger("wgpu").addFilter(lambda record: "lost" not in record.getMessage().lower())
 
 
+@contextmanager
 def reported(what: str) -> Iterator[None]:
     """Turn the device's complaint into one BackendError that says what was being done."""
     try:
@@ -222,6 +222,9 @@ class WgpuDevice:
         with reported(f"reading {buffer.label}"):
             return bytes(self.handle.queue.read_buffer(buffer.handle, offset_bytes, size_bytes))
 
+    async def fetch(self, ranges: Sequence[tuple[Buffer, int, int]], /) -> list[bytes]:
+        return [self.read(*where) for where in ranges]
+
     def program(
         self,
         dispatches: Sequence[Dispatch],
@@ -233,9 +236,6 @@ class WgpuDevice:
     ) -> WgpuProgram:
         self.check_open()
         assert step is None or isinstance(step, WgpuBuffer)
-    async def fetch(self, ranges: Sequence[tuple[Buffer, int, int]], /) -> list[bytes]:
-        return [self.read(*where) for where in ranges]
-
         assert result is None or isinstance(result, WgpuBuffer)
         return WgpuProgram(self, [self._bind(d) for d in dispatches], step, result, result_bytes)
 
@@ -249,6 +249,11 @@ class WgpuDevice:
             self._closed = True
             self.handle.destroy()
 
+    def check_alive(self) -> None:
+        """DeviceLost if it is: any call tells, waiting does not."""
+        with reported("waiting for a round"):
+            self.handle.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST).destroy()
+
     def check_open(self) -> None:
         if self._closed:
             raise BackendError("the WebGPU device was closed")
@@ -260,11 +265,6 @@ class WgpuDevice:
             layout, _ = self._layout(kernel.access)
             entries = [
                 {"binding": i, "resource": {"buffer": buffer.handle}}
-    def check_alive(self) -> None:
-        """DeviceLost if it is: any call tells, waiting does not."""
-        with reported("waiting for a round"):
-            self.handle.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST).destroy()
-
                 for i, buffer in enumerate(dispatch.buffers)
                 if isinstance(buffer, WgpuBuffer)
             ]
