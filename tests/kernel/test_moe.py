@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.helpers.weights import tensor
 from tests.kernel.bench import Bench, assert_close, random_blocks
 from zllm.activation import GatedSpec
 from zllm.backend.contract import PlanKey, Value
+from zllm.backend.webgpu.upload import upload_matrix
 from zllm.errors import BackendError
 from zllm.moe.experts import ExpertsSpec, experts, rows_product
 from zllm.moe.routing import RouteSpec, route, route_by_token
@@ -69,12 +73,32 @@ def test_route_by_token(bench: Bench, rng: np.random.Generator) -> None:
     logits = rng.standard_normal((2, 16)).astype(np.float32)
     bench.plan(PlanKey(2, 2, 64, "token"), token=[10, -1], seq=[0, 1], lane=[0, 2])
     bench.carry("token", np.array([1, 2, 7, 3, 0], np.int32))
-    w = bench.vector(table.astype(np.float32).reshape(-1))
+    w = bench.vector(table.astype(np.float32))
     outs = bench.parts(2, (3, 3))
     bench.run("route_by_token", (bench.input(logits), w), outs, spec)
 
     chosen = table[[10, 7]].astype(np.int32)
     check_routed(bench, outs, route_by_token(logits, chosen, spec))
+
+
+def test_a_table_that_names_experts_that_do_not_exist(
+    bench: Bench, rng: np.random.Generator
+) -> None:
+    """They are left out, and what they leave empty weighs nothing. The oracle refuses the table."""
+    spec = RouteSpec("sqrt_softplus", 3, True, 2.5)
+    table = np.array([[1, 7, 16], [-3, 20, 999]], np.float32)
+    logits = rng.standard_normal((3, 16)).astype(np.float32)
+    bench.plan(PlanKey(3, 1, 64, "none"), token=[0, 1, 5], seq=[0, 0, 0])  # 5: beyond the table
+    bench.carry("token", np.zeros(4, np.int32))
+    w = bench.vector(table)
+    outs = bench.parts(3, (3, 3))
+    bench.run("route_by_token", (bench.input(logits), w), outs, spec)
+
+    ids, weights = bench.values(outs[0]).view(np.int32), bench.values(outs[1])
+    assert ids[0].tolist() == [1, 7, 0] and weights[0, 2] == 0
+    _, expected = route_by_token(logits[:1], np.array([[1, 7]], np.int32), spec)
+    assert_close(weights[:1, :2], expected, TOLERANCE)
+    assert not weights[1:].any() and not ids[1:].any()
 
 
 def check_routed(
@@ -98,6 +122,11 @@ EXPERTS: dict[str, tuple[Any, ...]] = {
     "q4_1-decode": ("q4_1", 96, 288, 3, 2, 1, SILU, False, True),
     "q8_0-prefill": ("q8_0", 64, 96, 6, 3, 9, SILU, False, False),
     "q6_k-decode": ("q6_k", 256, 256, 2, 2, 1, SILU, False, False),
+    # GPUs sort the pairs of these by expert: tiles of 4, 8 and 32 pairs.
+    "q4_0-few": ("q4_0", 96, 64, 12, 4, 8, GatedSpec("swiglu_oai", 1.5), True, True),
+    "f32-several": ("f32", 43, 19, 7, 2, 24, GatedSpec("gelu_tanh"), False, True),
+    "f16-tiles": ("f16", 72, 40, 3, 2, 70, SILU, True, True),
+    "many-experts": ("f32", 8, 4, 300, 8, 75, SILU, False, False),
 }
 
 
@@ -144,13 +173,89 @@ def test_padding_rows_are_skipped(bench: Bench, rng: np.random.Generator) -> Non
     assert np.isnan(bench.values(out)[3:]).all()
 
 
-def test_experts_in_several_banks_are_refused(plain_bench: Bench, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("tokens", [1, 5, 40])
+@pytest.mark.parametrize("biased", [False, True], ids=["", "biases"])
+def test_experts_in_several_banks(
+    bench: Bench, rng: np.random.Generator, tokens: int, biased: bool
+) -> None:
+    """Each bank does the pairs of its own experts; rows may have none in the first."""
+    spec = ExpertsSpec(5, 12, SILU)
+    gate_up, down = (
+        random_blocks(rng, "f32", rows, width) for rows, width in ((120, 16), (80, 12))
+    )
+    x = rng.standard_normal((tokens, 16)).astype(np.float32)
+    ids, weights = some_routes(rng, tokens, 5, 2)
+    ids[0] = 3, 4
+    biases = None
+    if biased:
+        biases = tuple(rng.standard_normal(len(w)).astype(np.float32) for w in (gate_up, down))
+    bench.plan(PlanKey(tokens, 1, 64, "token"))
+    out = bench.output(tokens, 16, gap=1)
+    cuts = ((24, 96), (48,))  # experts 0 | 1 2 3 | 4 and 0 1 2 | 3 4
+    run_experts(bench, x, (ids, weights), ("f32", gate_up, down), spec, out, biases, cuts)
+
+    assert bench.untouched([out])
+    first, second = (rows_product(w.view(np.float32)) for w in (gate_up, down))
+    expected = experts(x, (ids, weights), first, second, spec, biases=biases)  # type: ignore[arg-type]
+    assert_close(bench.values(out), expected, 2 * TOLERANCE)
+
+
+@pytest.mark.parametrize("tokens", [2, 30])
+def test_experts_that_do_not_exist_add_nothing(
+    bench: Bench, rng: np.random.Generator, tokens: int
+) -> None:
+    spec = ExpertsSpec(4, 16, SILU)
+    gate_up, down = random_blocks(rng, "f32", 128, 24), random_blocks(rng, "f32", 96, 16)
+    x = rng.standard_normal((tokens, 24)).astype(np.float32)
+    ids, weights = some_routes(rng, tokens, 4, 2)
+    named = ids.copy()
+    named[1, 1], named[0] = -1, (4, 1 << 30)
+    bench.plan(PlanKey(tokens, 1, 64, "token"))
+    out = bench.output(tokens, 24)
+    run_experts(bench, x, (named, weights), ("f32", gate_up, down), spec, out)
+
+    first, second = (rows_product(w.view(np.float32)) for w in (gate_up, down))
+    weights[1, 1], weights[0] = 0, 0
+    expected = experts(x, (ids, weights), first, second, spec)
+    assert_close(bench.values(out), expected, 2 * TOLERANCE)
+
+
+def test_all_rows_choose_the_same_expert(bench: Bench, rng: np.random.Generator) -> None:
+    spec = ExpertsSpec(20, 16, SILU)
+    gate_up, down = random_blocks(rng, "f32", 640, 24), random_blocks(rng, "f32", 480, 16)
+    x = rng.standard_normal((70, 24)).astype(np.float32)
+    ids, weights = np.full((70, 1), 19, np.int32), np.ones((70, 1), np.float32)
+    bench.plan(PlanKey(70, 1, 64, "token"))
+    out = bench.output(70, 24)
+    run_experts(bench, x, (ids, weights), ("f32", gate_up, down), spec, out)
+
+    first, second = (rows_product(w.view(np.float32)) for w in (gate_up, down))
+    assert_close(bench.values(out), experts(x, (ids, weights), first, second, spec), 2 * TOLERANCE)
+
+
+def test_an_expert_in_two_banks_is_refused(plain_bench: Bench, rng: np.random.Generator) -> None:
     rows = random_blocks(rng, "f32", 32, 8)
-    w = plain_bench.matrix(("f32", rows[:16]), ("f32", rows[16:]), columns=8)
+    w = plain_bench.matrix(("f32", rows[:24]), ("f32", rows[24:]), columns=8)
     routed = plain_bench.parts(1, (1, 1))
     x, out = plain_bench.input(np.zeros((1, 8), np.float32)), plain_bench.output(1, 8)
-    with pytest.raises(BackendError, match="experts lie in 2 buffers"):
+    with pytest.raises(BackendError, match="rows of one expert lie in different buffers"):
         plain_bench.run("experts", (x, *routed, w, w, None, None), (out,), ExpertsSpec(2, 8, SILU))
+
+
+def test_banks_are_cut_at_whole_experts(plain_bench: Bench, rng: np.random.Generator) -> None:
+    """A device that binds 1000 bytes: 31 rows of 8 floats fit, 30 of them are three experts'."""
+    device = plain_bench.device
+    values = rng.standard_normal((70, 8)).astype(np.float32)
+    parts = [tensor(values[first : first + 10]) for first in range(0, 70, 10)]
+    small = replace(device.info, max_binding_bytes=1000)
+    with mock.patch.object(device, "info", small):
+        banks = upload_matrix(device, "experts", parts, 10)
+        with pytest.raises(BackendError, match="32 rows of one expert are more than"):
+            upload_matrix(device, "experts", parts, 32)
+
+    assert [(bank.first_row, bank.rows) for bank in banks] == [(0, 30), (30, 30), (60, 10)]
+    held = np.concatenate([plain_bench.read(bank.buffer).reshape(-1, 8) for bank in banks])
+    np.testing.assert_array_equal(held, values)
 
 
 def some_routes(
@@ -168,7 +273,9 @@ def run_experts(
     spec: ExpertsSpec,
     out: Value,
     biases: Any = None,
+    cuts: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
 ) -> None:
+    """cuts: the first rows of each matrix's banks but the first."""
     format, gate_up, down = matrices
     ids, weights = routed
     tokens, chosen = ids.shape
@@ -176,6 +283,10 @@ def run_experts(
     bench.fill(parts, np.concatenate([ids.view(np.float32), weights], axis=1))
     names = ("gate_up.bias", "down.bias")
     vectors = (None, None) if biases is None else map(bench.vector, biases, names)
-    w = bench.matrix((format, gate_up), columns=x.shape[1])
-    v = bench.matrix((format, down), columns=spec.width)
+    parts_of = [
+        [(format, rows) for rows in np.split(matrix, cut)]
+        for matrix, cut in ((gate_up, cuts[0]), (down, cuts[1]))
+    ]
+    w = bench.matrix(*parts_of[0], columns=x.shape[1])
+    v = bench.matrix(*parts_of[1], columns=spec.width)
     bench.run("experts", (bench.input(x), *parts, w, v, *vectors), (out,), spec)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zllm.backend.contract import Op
-from zllm.backend.webgpu.device import Access, Dispatch, Kernel
+from zllm.backend.webgpu.device import Dispatch
 from zllm.backend.webgpu.elementwise import places
-from zllm.backend.webgpu.kernels import constants
+from zllm.backend.webgpu.experts import TILE_PAIRS, product, product_shape, tiles_shape
+from zllm.backend.webgpu.kernels import ceil_div
 from zllm.backend.webgpu.lowering import Bank, Context, View
-from zllm.backend.webgpu.moe import input_source, product_shape
-from zllm.backend.webgpu.wgsl_format import FORMATS
-from zllm.kernel.wgsl.source import compose
 from zllm.linear import GroupedLinearSpec
+
+MANY_ROWS = 8  # a tile of rows beats streaming the matrix for each
 
 
 def lower_grouped_linear(op: Op, context: Context) -> list[Dispatch]:
@@ -53,10 +53,6 @@ def _grouped(
         x_groups, x = x.stride // bank.columns, replace(x, stride=bank.columns)
     units = View(out.buffer, out.offset + first, out.stride, out.rows * count, own)
     values: dict[str, float] = {
-        "COLUMNS": bank.columns,
-        "X_OFFSET": x.offset,
-        "X_STRIDE": x.stride,
-        "BLOCKS": FORMATS[bank.format].blocks(bank.columns),
         "ROWS": own,
         "RUNS": count,
         "GROUP_ROWS": rows,
@@ -64,10 +60,9 @@ def _grouped(
         "X_GROUPS": x_groups,
         "VALID_ROWS": context.layout.offset["valid_rows"],
     } | places(out=units)
-    shape, sources, more, grid = product_shape(units, False, context.info)
-    wgsl = compose(input_source(x, bank), *FORMATS[bank.format].sources, "grouped", *sources)
-    access: tuple[Access, ...] = ("read", "read", "read", "read", "write")
-    kernel = Kernel(f"grouped_{shape}_{bank.format}", wgsl, access, constants(values | more))
-    # WGSL has no optional binding: for the norm x stands in.
-    buffers = (bank.buffer, x.buffer, x.buffer, context.step, out.buffer)
-    return Dispatch(kernel, buffers, grid)
+    header, shape = "grouped", product_shape(units, False, context.info)
+    if out.rows > MANY_ROWS and not context.info.software:
+        tiles = count * ceil_div(out.rows, TILE_PAIRS)
+        header, shape = "grouped_tiles", tiles_shape(own, False, TILE_PAIRS, tiles, context.info)
+        values["TILE_PAIRS"] = TILE_PAIRS
+    return product(bank, x, header, shape, values, (context.step, out.buffer))

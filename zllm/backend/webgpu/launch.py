@@ -9,6 +9,7 @@ from zllm.backend.webgpu import (
     attention,
     compressed,
     elementwise,
+    experts,
     grouped,
     hyper,
     kda,
@@ -58,7 +59,7 @@ LOWER: dict[str, Lower] = {
     "last_rows": elementwise.lower_last_rows,
     "route": moe.lower_route,
     "route_by_token": moe.lower_route_by_token,
-    "experts": moe.lower_experts,
+    "experts": experts.lower_experts,
     "sample": sampler.lower_sample,
     "logits": elementwise.lower_logits,
 }

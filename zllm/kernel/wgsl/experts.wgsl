@@ -14,6 +14,9 @@ override CHOSEN: u32; // pairs of a token
 override GATED: bool;
 override INTERLEAVED: bool; // gate and up rows alternate, else an expert's gate rows come first
 override HAS_BIAS: bool;
+override FIRST_EXPERT: u32; // of the bank: pairs of other banks' experts are left alone
+override BANK_EXPERTS: u32;
+override ADD: bool; // to what the banks before left
 override VALID_ROWS: u32; // offset of a step word
 override IDS_OFFSET: u32;
 override IDS_STRIDE: u32;
@@ -34,6 +37,15 @@ fn expert_of(pair: u32) -> u32 {
     return ids[IDS_OFFSET + pair / CHOSEN * IDS_STRIDE + pair % CHOSEN];
 }
 
+fn in_bank(expert: u32) -> bool {
+    return expert >= FIRST_EXPERT && expert - FIRST_EXPERT < BANK_EXPERTS;
+}
+
+// Whether the bank has anything to add to the results of a unit.
+fn has_results(unit: u32) -> bool {
+    return !GATED || in_bank(expert_of(unit));
+}
+
 fn weight_of(pair: u32) -> f32 {
     if (GATED) {
         return 1.0;
@@ -46,12 +58,16 @@ fn source_row(pair: u32) -> u32 {
     return select(pair, pair / CHOSEN, GATED);
 }
 
-// Row of the bank, and place in the biases; `up` is 1 for the row that a gate multiplies.
-fn bank_row(expert: u32, row: u32, up: u32) -> u32 {
+// Row of all experts' matrices; `up` is 1 for the row that a gate multiplies.
+fn expert_row(expert: u32, row: u32, up: u32) -> u32 {
     if (!GATED) {
         return expert * ROWS + row;
     }
     return expert * 2u * ROWS + select(up * ROWS + row, 2u * row + up, INTERLEAVED);
+}
+
+fn bank_row(expert: u32, row: u32, up: u32) -> u32 {
+    return expert_row(expert - FIRST_EXPERT, row, up);
 }
 
 fn store(unit: u32, row: u32, value: f32, partner: f32) {
@@ -60,14 +76,21 @@ fn store(unit: u32, row: u32, value: f32, partner: f32) {
     if (HAS_BIAS) {
         for (var i = 0u; i < pairs_of_unit(); i++) {
             let pair = unit * pairs_of_unit() + i;
-            y += weight_of(pair) * bias[bank_row(expert_of(pair), row, 0u)];
+            let expert = expert_of(pair);
+            if (in_bank(expert)) {
+                y += weight_of(pair) * bias[expert_row(expert, row, 0u)];
+            }
             if (GATED) {
-                u += bias[bank_row(expert_of(pair), row, 1u)];
+                u += bias[expert_row(expert, row, 1u)];
             }
         }
     }
     if (GATED) {
         y = activate(y, u);
     }
-    out[OUT_OFFSET + unit * OUT_STRIDE + row] = y;
+    let to = OUT_OFFSET + unit * OUT_STRIDE + row;
+    if (ADD) {
+        y += out[to];
+    }
+    out[to] = y;
 }

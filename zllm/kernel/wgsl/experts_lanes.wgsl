@@ -8,10 +8,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     for (var unit = id.y; unit < units(); unit += groups.y) {
+        if (!has_results(unit)) {
+            continue;
+        }
         var low = vec4<f32>();
         var high = vec4<f32>();
         for (var i = 0u; i < pairs_of_unit(); i++) {
             let pair = unit * pairs_of_unit() + i;
+            if (!in_bank(expert_of(pair))) {
+                continue;
+            }
             let y = eight_rows(pair, row);
             low += weight_of(pair) * y[0];
             high += weight_of(pair) * y[1];

@@ -1,8 +1,12 @@
-// GPUs: a workgroup owns four results of a unit (or two gates with their partners).
+// GPUs: a workgroup owns four results of a unit (or two gates with their partners). Its lanes share
+// the pairs of the unit as well as their columns.
 override GROUPS: u32; // of four results (two if GATED)
 
 fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
     for (var unit = group.y; unit < units(); unit += groups.y) {
+        if (!has_results(unit)) {
+            continue;
+        }
         for (var g = group.x; g < GROUPS; g += groups.x) {
             product_group(unit, g * select(4u, 2u, GATED), lane, size);
         }
@@ -10,10 +14,13 @@ fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
 }
 
 fn product_group(unit: u32, row: u32, lane: u32, size: u32) {
+    let parts = BLOCKS * PARTS;
     var acc = vec4<f32>(); // one component a row
-    for (var i = 0u; i < pairs_of_unit(); i++) {
-        let pair = unit * pairs_of_unit() + i;
-        acc += weight_of(pair) * four_rows(pair, row, lane);
+    for (var p = lane; p < parts * pairs_of_unit(); p += THREADS) {
+        let pair = unit * pairs_of_unit() + p / parts;
+        if (in_bank(expert_of(pair))) {
+            acc += weight_of(pair) * four_rows(pair, row, p % parts);
+        }
     }
     let y = reduce_sum(acc, lane, size);
     if (lane < select(4u, 2u, GATED) && row + lane < ROWS) {
@@ -21,29 +28,21 @@ fn product_group(unit: u32, row: u32, lane: u32, size: u32) {
     }
 }
 
-// The lane's share of four products.
-fn four_rows(pair: u32, row: u32, lane: u32) -> vec4<f32> {
+// The share of a part in four products.
+fn four_rows(pair: u32, row: u32, part: u32) -> vec4<f32> {
     let expert = expert_of(pair);
     let from_row = source_row(pair);
-    let r0 = row_start(matrix_row(expert, row, 0u));
-    let r1 = row_start(matrix_row(expert, row, 1u));
-    let r2 = row_start(matrix_row(expert, row, 2u));
-    let r3 = row_start(matrix_row(expert, row, 3u));
-    var acc = vec4<f32>();
-    for (var p = lane; p < BLOCKS * PARTS; p += THREADS) {
-        let quads = part_quads(p);
-        let a = x4(from_row, quads.x);
-        let b = x4(from_row, quads.y);
-        let w0 = decode(r0, p);
-        let w1 = decode(r1, p);
-        let w2 = decode(r2, p);
-        let w3 = decode(r3, p);
-        acc += vec4<f32>(
-            dot(w0[0], a) + dot(w0[1], b), dot(w1[0], a) + dot(w1[1], b),
-            dot(w2[0], a) + dot(w2[1], b), dot(w3[0], a) + dot(w3[1], b)
-        );
-    }
-    return acc;
+    let w0 = decode(row_start(matrix_row(expert, row, 0u)), part);
+    let w1 = decode(row_start(matrix_row(expert, row, 1u)), part);
+    let w2 = decode(row_start(matrix_row(expert, row, 2u)), part);
+    let w3 = decode(row_start(matrix_row(expert, row, 3u)), part);
+    let quads = part_quads(part);
+    let a = x4(from_row, quads.x);
+    let b = x4(from_row, quads.y);
+    return vec4<f32>(
+        dot(w0[0], a) + dot(w0[1], b), dot(w1[0], a) + dot(w1[1], b),
+        dot(w2[0], a) + dot(w2[1], b), dot(w3[0], a) + dot(w3[1], b)
+    );
 }
 
 // The workgroup's matrix row i; beyond the end, the last one.

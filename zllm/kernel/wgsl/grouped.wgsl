@@ -27,6 +27,14 @@ fn expert_of(pair: u32) -> u32 {
     return pair % RUNS;
 }
 
+fn in_bank(expert: u32) -> bool {
+    return true;
+}
+
+fn has_results(unit: u32) -> bool {
+    return true;
+}
+
 fn weight_of(pair: u32) -> f32 {
     return 1.0;
 }

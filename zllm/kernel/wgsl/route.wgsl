@@ -46,17 +46,22 @@ fn route(row: u32, lane: u32, size: u32) {
     if (SCORE == 3u) {
         peak = reduce_max(largest(start, true, lane), lane, size);
     }
-    var sum = 0.0;
+    var sum = vec2<f32>(); // of the weights, and how many there are
     for (var i = lane; i < EXPERTS; i += THREADS) {
         if (chosen[i] == 1u) {
-            sum += weight(logits[start + i], softmax, peak);
+            sum += vec2<f32>(weight(logits[start + i], softmax, peak), 1.0);
         }
     }
-    sum = reduce_sum(vec4<f32>(sum), lane, size).x;
+    sum = reduce_sum(vec4<f32>(sum, 0.0, 0.0), lane, size).xy;
     for (var i = lane; i < EXPERTS; i += THREADS) {
         if (chosen[i] == 1u) {
-            store(row, i, weight(logits[start + i], softmax, peak), sum);
+            store(row, i, weight(logits[start + i], softmax, peak), sum.x);
         }
+    }
+    // A table may name fewer; what is left weighs nothing.
+    for (var slot = u32(sum.y) + lane; slot < CHOSEN; slot += THREADS) {
+        out[IDS_OFFSET + row * IDS_STRIDE + slot] = 0u;
+        out[WEIGHTS_OFFSET + row * WEIGHTS_STRIDE + slot] = 0u;
     }
 }
 
