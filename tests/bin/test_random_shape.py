@@ -91,7 +91,8 @@ def test_every_shape_gives_numbers_of_a_sane_size(name: str) -> None:
 def test_backends_agree(format: str | None) -> None:
     expected = logits("smollm2", "oracle", format)
     found = logits("smollm2", "webgpu", format)
-    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    # Keys and values of f16 there, of f32 here.
+    assert np.abs(found - expected).max() < 1e-3 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import sys
 from statistics import median
 from typing import Any
 
-from zllm.bin import bench_contexts, bench_growth, bench_kl
+from zllm.bin import bench_contexts, bench_growth, bench_kl, bench_trace
 from zllm.bin.answer_stats import memory_text
 from zllm.bin.bench_contexts import longest_context
 from zllm.bin.bench_products import Products
@@ -21,6 +21,7 @@ from zllm.bin.random_shape import SHAPES, random_model, random_shape
 from zllm.bin.random_weights import FORMATS
 from zllm.embedded import DEFAULT_CONTEXT, Engine
 from zllm.errors import ZllmError
+from zllm.runtime.compose import TRACED
 
 # Short, so that decode is measured where attention weighs little: context <= 128 by default.
 DECODE_PROMPT = 32
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_random(parser)
     bench_kl.add_arguments(parser)
     bench_growth.add_arguments(parser)
+    bench_trace.add_arguments(parser)
 
 
 def _add_random(parser: argparse.ArgumentParser) -> None:
@@ -66,16 +68,20 @@ def _add_random(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.growth:
-        _refuse("with --growth", {"--kl": args.kl, "--text": args.text})
+        _refuse("with --growth", {"--kl": args.kl, "--text": args.text, "--trace": args.trace})
         return bench_growth.run(args)
-    _refuse("without --growth", {"--lengths": args.lengths, "--plot": args.plot})
+    _refuse("without --growth", {"--lengths": args.lengths})
+    if args.trace is None:
+        _refuse("without --growth or --trace", {"--plot": args.plot})
     if args.kl is not None:
-        _refuse("with --kl", {"--random-shape": args.random_shape})
+        _refuse("with --kl", {"--random-shape": args.random_shape, "--trace": args.trace})
         return bench_kl.run(args)
     _refuse("without --kl", {"--text": args.text, "--tokens-file": args.tokens_file})
     if args.random_shape is None:
         _refuse("without --random-shape", {"--format": args.format, "--layers": args.layers})
     _check(args)
+    if args.trace is not None:
+        return _trace(args)
     engine, load_s = _open(args)
     with engine:
         report = measure(engine, args)
@@ -89,6 +95,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(_lines(report)))
     return 0
+
+
+def _trace(args: argparse.Namespace) -> int:
+    bench_trace.check(args)
+    args.backend = TRACED
+    engine, _ = _open(args)
+    with engine:
+        return bench_trace.run(engine, args)
 
 
 def _open(args: argparse.Namespace) -> tuple[Engine, float]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from zllm.bin.growth import FITTED_FROM, KINDS, measure
-from zllm.bin.growth_plot import check_plot, save_plot
+from zllm.bin.growth_plot import save_plot
 from zllm.bin.model_flags import token_ids
+from zllm.bin.plot_file import check_plot
 from zllm.errors import ZllmError
 
 LENGTHS = "256,512,1024,2048,4096,8192"
@@ -29,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--lengths", metavar="N,N,…", help=f"prompt lengths of --growth (default: {LENGTHS})"
     )
-    group.add_argument("--plot", type=Path, metavar="F.png", help="draw --growth into a file")
+    group.add_argument(
+        "--plot", type=Path, metavar="F.png", help="draw --growth or --trace into a file"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from zllm.backend.contract import Op, PlanKey, Weight
+from zllm.backend.contract import PlanKey
+from zllm.backend.traffic import chosen_share, weights_read
 from zllm.embedded import Engine
-
-BY_ROWS = frozenset({"embed", "route_by_token"})  # a row for each token: next to nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +29,3 @@ def decode_traffic(engine: Engine, seqs: int) -> Traffic:
             if len(weight.shape) == 2:
                 products += math.prod(weight.shape) * chosen_share(op, 1)
     return Traffic(size_bytes, products)
-
-
-def weights_read(op: Op) -> list[Weight]:
-    """Whole weights, or an expected share of experts; tables are read a row at a time."""
-    if op.name in BY_ROWS:
-        return []
-    found = [operand for operand in op.ins if isinstance(operand, Weight)]
-    return [weight for weight in found if not weight.name.startswith("rope_table.")]
-
-
-def chosen_share(op: Op, tokens: int) -> float:
-    """Of an op's weights, what `tokens` tokens read that choose their experts independently."""
-    if op.name != "experts":
-        return 1.0
-    routed: Any = op.ins[1]
-    chosen = routed.shape[-1]
-    return float(1 - (1 - chosen / op.spec.experts) ** tokens)

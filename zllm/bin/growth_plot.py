@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
-from zllm.errors import ZllmError
-
-
-def check_plot(path: Path) -> None:
-    """ZllmError, before anything is measured, if nothing can be drawn or written there."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ZllmError("--plot needs matplotlib: pip install 'zllm[plot]'")
-    if not path.parent.is_dir() or path.is_dir():
-        raise ZllmError(f"--plot: cannot write {path}: expected a file in a folder that exists")
+from zllm.bin.plot_file import write_figure
 
 
 def save_plot(path: Path, report: dict[str, Any]) -> None:
@@ -43,7 +34,4 @@ def save_plot(path: Path, report: dict[str, Any]) -> None:
         axes.set_title(title)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:  # ValueError: a suffix of no known format
-        raise ZllmError(f"--plot: cannot write {path}: {error}") from None
+    write_figure(figure, path)

@@ -33,6 +33,7 @@ PLANES_PER_LANE = 8
 Decoder = Callable[[Any], None]  # records a round; the argument offers what the model needs
 
 BACKENDS = ("oracle", "webgpu", "auto")
+TRACED = "webgpu, traced"  # tells when each kernel ran; for benchmarks
 RESIDENT = ("f32", "packed")  # of the oracle; a device keeps weights packed
 KvDtype = Literal["f16", "f32"]
 KV_DTYPES: tuple[KvDtype, ...] = ("f16", "f32")
@@ -128,6 +129,10 @@ def create_backend(
     reference_ops: ops that run on the oracle inside a WebGPU plan. BackendError names what is
     missing and what to do.
     """
+    if name == TRACED:
+        from zllm.backend.webgpu.tracing import open_tracing_backend
+
+        return open_tracing_backend(lanes=lanes)
     if name not in BACKENDS:
         raise BackendError(f"unknown backend {name!r}: use one of {', '.join(BACKENDS)}")
     if resident not in RESIDENT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from zllm.backend.contract import Op, Value
 from zllm.backend.webgpu import (
@@ -81,7 +82,7 @@ MISSING: dict[str, Missing] = {
 
 def lower(op: Op, context: Context) -> list[Dispatch]:
     """The dispatches of an op that `missing` does not refuse."""
-    return LOWER[op.name](op, context)
+    return [replace(dispatch, op=op) for dispatch in LOWER[op.name](op, context)]
 
 
 def missing(op: Op, info: DeviceInfo) -> str | None:

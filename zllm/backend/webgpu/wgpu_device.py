@@ -114,9 +114,16 @@ def list_adapters() -> list[dict[str, Any]]:
 
 
 def open_device(adapter_name: str | None = None, *, use_cffi: bool = True) -> WgpuDevice:
-    """The best adapter, or the first that `adapter_name` or $ZLLM_WGPU_ADAPTER is a part of.
+    """On the adapter of `choose_adapter`.
 
     use_cffi: record passes through wgpu-py's own library handle, which takes a third of the time.
+    """
+    return WgpuDevice(choose_adapter(adapter_name), use_cffi=use_cffi)
+
+
+def choose_adapter(adapter_name: str | None = None) -> Any:
+    """The best adapter, or the first that `adapter_name` or $ZLLM_WGPU_ADAPTER is a part of.
+
     BackendError without a usable adapter.
     """
     adapters = _adapters()
@@ -129,12 +136,14 @@ def open_device(adapter_name: str | None = None, *, use_cffi: bool = True) -> Wg
     names = [f"{a.info['device']} ({a.info['backend_type']})" for a in adapters]
     for adapter, name in zip(adapters, names, strict=True):
         if wanted.lower() in name.lower():
-            return WgpuDevice(adapter, use_cffi=use_cffi)
+            return adapter
     raise BackendError(f"no WebGPU adapter is named {wanted!r}; there are: {', '.join(names)}")
 
 
 class WgpuDevice:
     """A device with a browser's limits, but buffers and bindings as large as the adapter has."""
+
+    more_features: tuple[str, ...] = ()  # in WebGPU's spelling
 
     def __init__(self, adapter: Any, /, *, use_cffi: bool = True) -> None:
         limits = dict(DEFAULT_LIMITS)
@@ -144,7 +153,8 @@ class WgpuDevice:
         name = adapter.info["device"]
         with reported(f"WebGPU adapter {name}"):
             self.handle = adapter.request_device_sync(
-                required_features=[FEATURES[f] for f in sorted(features)], required_limits=limits
+                required_features=[*self.more_features, *(FEATURES[f] for f in sorted(features))],
+                required_limits=limits,
             )
         self.held_bytes = 0
         self._preamble = "enable f16;\n" if "f16" in features else ""
@@ -317,3 +327,10 @@ def cffi_calls() -> tuple[Any, ...] | None:
         lib.wgpuComputePassEncoderDispatchWorkgroups,
         ffi.NULL,
     )
+
+
+def timestamp_period_ns(device: Any) -> float:
+    """Of one tick of a device's timestamps: wgpu gives them as the hardware counts."""
+    from wgpu.backends.wgpu_native._ffi import lib
+
+    return float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
