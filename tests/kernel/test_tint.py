@@ -19,8 +19,11 @@ from playwright.sync_api import sync_playwright
 from tests.kernel.bench import Bench, random_blocks
 from tests.kernel.conftest import GUISES
 from zllm.activation import GatedSpec, SoftCapSpec
+from zllm.attention.compressed import CompressedSpec, CompressorSpec, SelectEntriesSpec
+from zllm.attention.dsa import SelectSpec
 from zllm.attention.gqa import GqaSpec
 from zllm.attention.kda import ConvSpec, DecaySpec, DeltaSpec
+from zllm.attention.mla import MlaSpec
 from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.bandwidth import copy_kernel
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
@@ -28,9 +31,10 @@ from zllm.backend.webgpu.product import NormedSpec
 from zllm.backend.webgpu.store import Dtype
 from zllm.backend.webgpu.wgsl_format import CODED, FORMATS, resident
 from zllm.hyper_connection import HyperSpec
+from zllm.linear import GroupedLinearSpec
 from zllm.moe.experts import ExpertsSpec
 from zllm.moe.routing import RouteSpec
-from zllm.norm import LayerNormSpec, RmsNormSpec
+from zllm.norm import LayerNormSpec, RmsNormSpec, UnitNormSpec
 from zllm.rope import RotateSpec
 from zllm.sampling import SampleSpec
 
@@ -114,6 +118,7 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
     bench.run("layer_norm", (x, norm, norm), (bench.output(tokens, 256),), LayerNormSpec(1e-5))
     bench.run("soft_cap", (x,), (bench.output(tokens, 256),), SoftCapSpec(30.0))
     record_experts(bench, rng, formats[-1])
+    record_compressed(bench, rng, formats[-1])
     record_recurrent(bench)
     for name in ("token", "result", "counts", "bias"):
         bench.carry(name, np.zeros(64, np.int32))
@@ -135,6 +140,21 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
         bench.run("attend", (rows, cache, norm), (bench.output(9, 48, guard=4),), SPEC)
     bench.plan(PlanKey(1, 1, 1024, "none"), pages=300)
     bench.run("rope", (q, norm), (out,), RotateSpec(6, 8, 4, 4, True))
+    record_latent(bench, rng, formats)
+
+
+def record_latent(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -> None:
+    """For one row, whose keys are dealt to several workgroups, and for many."""
+    spec = MlaSpec(2, 4, 4, 4, 256, 1.0)
+    cache = bench.store_of("latent", (np.zeros((4, 260), np.float32),))
+    for rows in (1, 600):
+        bench.plan(PlanKey(rows, 1, 1024, "none"), pages=300)
+        latent, turned = (bench.input(np.ones((rows, n), np.float32)) for n in (256, 4))
+        bench.run("latent_append", (latent, turned, cache))
+        q, out = bench.input(np.ones((rows, 16), np.float32)), bench.output(rows, 8)
+        for format in formats if rows == 1 else formats[-1:]:
+            kv_b = bench.matrix((format, blocks(rng, format)), columns=256)
+            bench.run("attend_latent", (q, kv_b, cache, None), (out,), spec)
 
 
 def record_experts(bench: Bench, rng: np.random.Generator, format: str) -> None:
@@ -150,9 +170,14 @@ def record_experts(bench: Bench, rng: np.random.Generator, format: str) -> None:
     gate_up, down = (
         bench.matrix((format, blocks(rng, format, rows)), columns=256) for rows in (1024, 512)
     )
-    operands = (x, *routed, gate_up, down, None, None)
     spec = ExpertsSpec(2, 256, GatedSpec("swiglu_oai", 7.0))
-    bench.run("experts", operands, (bench.output(1, 256),), spec)
+    for tokens in (1, 2, 5, 40):  # one by one, and sorted into tiles of each size
+        bench.plan(PlanKey(tokens, 1, 64, "none"))
+        x = bench.input(np.ones((tokens, 256), np.float32))
+        routed = bench.parts(tokens, (2, 2))
+        operands = (x, *routed, gate_up, down, None, None)
+        bench.run("experts", operands, (bench.output(tokens, 256),), spec)
+    bench.plan(PlanKey(1, 1, 64, "token"))
 
 
 def record_recurrent(bench: Bench) -> None:
@@ -172,6 +197,29 @@ def record_recurrent(bench: Bench) -> None:
     bench.run("hc_split", (x, vector, vector, vector), bench.parts(2, (4, 4, 16)), spec)
     bench.run("hc_head", (x, vector, vector, vector), (bench.output(2, 4),), spec)
     bench.run("hc_join", (gates, y, gates, x), (bench.output(2, 16),))
+
+
+def record_compressed(bench: Bench, rng: np.random.Generator, format: str) -> None:
+    bench.plan(PlanKey(1, 1, 1024, "none"), pages=300)
+    slots = np.zeros((4, 16), np.float32)
+    raw, entries = bench.store_of("raw", (slots,)), bench.store_of("entries", (slots,) * 3)
+    x, vector = bench.input(np.ones((1, 16), np.float32)), bench.vector(np.ones(256, np.float32))
+    bench.run("unit_norm", (x,), (bench.output(1, 16),), UnitNormSpec(8, 1e-5))
+    kv_gate = bench.parts(1, (16, 16))
+    compressor = CompressorSpec(4, 8, True, 4, 1e-5)
+    bench.run("compress_append", (*kv_gate, entries, *[vector] * 3), (), compressor)
+    chosen = bench.output(1, 5)
+    index = SelectEntriesSpec(SelectSpec(4, 4, 5), 4)
+    bench.run("select_entries", (x, x, entries), (chosen,), index)
+    heads, out = CompressedSpec(1, 16, 8, 4), bench.output(1, 16, guard=4)
+    bench.run("attend_compressed", (x, raw, vector, entries, chosen), (out,), heads)
+    for tokens in (1, 12):
+        wide = bench.input(np.ones((tokens, 512), np.float32))
+        w = bench.matrix((format, blocks(rng, format)), columns=256)
+        bench.plan(PlanKey(tokens, 1, 64, "none"))
+        outs = (bench.output(tokens, 16),)
+        bench.run("grouped_linear", (wide, w), outs, GroupedLinearSpec(2))
+    bench.plan(PlanKey(1, 1, 64, "token"))
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,43 @@
-"""Launchers of multi-head latent attention."""
+"""Launchers of multi-head latent attention, in its absorbed form: all heads read one latent.
+
+Queries absorb U_h, meet the latents, and V_h unfolds what they mix: three dispatches, and one more
+where a row's keys are dealt to several workgroups.
+"""
 
 from __future__ import annotations
 
-from zllm.backend.contract import Op
-from zllm.backend.webgpu.device import Dispatch, Kernel
+from dataclasses import dataclass
+
+from zllm.attention.mla import MlaSpec
+from zllm.backend.contract import Op, Weight
+from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
-from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
-from zllm.backend.webgpu.lowering import Context
+from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
+from zllm.backend.webgpu.lowering import Bank, Context
+from zllm.backend.webgpu.product import ROWS_THREADS
+from zllm.backend.webgpu.wgsl_format import FORMATS
+from zllm.errors import BackendError
 from zllm.kernel.wgsl.source import compose
+
+MAX_RANK = 512  # a thread sums four numbers of it
+GROUP_HEADS, GROUP_KEYS = 16, 64  # of latent_attend_group
+# More workgroups than FULL_GROUPS occupy a large GPU anyway; each split costs latent_combine.
+MAX_SPLITS, FULL_GROUPS = 64, 512
+SCRATCH_BYTES = 64 << 20  # of one array; more rows take turns
+ABSORB_PARTS, ABSORB_TOKENS = 8, 4
+UNFOLD_ROWS, UNFOLD_TOKENS = 4, 8
+LANES_THREADS, LANES_TOKENS = 8, 4
+READ: tuple[Access, ...] = ("read",)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Consecutive rows of a round, and what the kernels leave to each other for them."""
+
+    first: int
+    rows: int
+    queries: Buffer  # f32 [rows, H, R + r]
+    mixed: Buffer  # f32 [rows, H, R]
 
 
 def lower_latent_append(op: Op, context: Context) -> list[Dispatch]:
@@ -23,8 +53,200 @@ def lower_latent_append(op: Op, context: Context) -> list[Dispatch]:
         "ROW_SLOT": at[f"{cache.group}.row_slot"],
         "VALID_ROWS": at["valid_rows"],
     } | places(latent=latent, rotated=rotated)
-    access = ("read", "read", "read", "write")
-    kernel = Kernel("latent_append", compose("latent_append"), access, constants(values))  # type: ignore[arg-type]
+    access: tuple[Access, ...] = (*READ * 3, "write")
+    kernel = Kernel("latent_append", compose("latent_append"), access, constants(values))
     buffers = (latent.buffer, rotated.buffer, context.step, latents)
     numbers = latent.rows * (latent.columns + turned)
     return [Dispatch(kernel, buffers, strided_grid(ceil_div(numbers, 64), context.info))]
+
+
+def missing_attend_latent(op: Op, info: DeviceInfo) -> str | None:
+    spec: MlaSpec = op.spec
+    if spec.rank % 4 or spec.rotated % 4 or spec.rank > MAX_RANK:
+        return (
+            f"a latent of {spec.rank} and a rotated key of {spec.rotated} numbers: both must be "
+            f"multiples of 4, and the latent at most {MAX_RANK}"
+        )
+    return None
+
+
+def lower_attend_latent(op: Op, context: Context) -> list[Dispatch]:
+    spec: MlaSpec = op.spec
+    rows = op.outs[0].shape[0]
+    row_bytes = 4 * spec.heads * (spec.rank + spec.rotated)
+    limit = min(SCRATCH_BYTES, context.info.max_binding_bytes)
+    most = min(rows, max(limit // row_bytes, 1), context.info.max_grid)
+    queries = context.scratch(most * row_bytes)
+    mixed = context.scratch(most * 4 * spec.heads * spec.rank)
+    bank = _one_bank(op.weight(1), context)
+    dispatches: list[Dispatch] = []
+    for first in range(0, rows, most):
+        tile = Tile(first, min(most, rows - first), queries, mixed)
+        dispatches += [
+            _absorb(op, context, bank, tile),
+            *_attend(op, context, tile),
+            _unfold(op, context, bank, tile),
+        ]
+    return dispatches
+
+
+def _absorb(op: Op, context: Context, bank: Bank, tile: Tile) -> Dispatch:
+    spec: MlaSpec = op.spec
+    q = context.view(op.value(0))
+    format = FORMATS[bank.format]
+    blocks = format.blocks(bank.columns)
+    # Parts of eight elements, each two quads.
+    parts = blocks * format.elements // 8
+    values: dict[str, float] = {
+        "BLOCKS": blocks,
+        "NOPE": spec.nope,
+        "VALUE": spec.value,
+        "RANK_QUADS": spec.rank // 4,
+        "QUADS": (spec.rank + spec.rotated) // 4,
+        "SCALE": spec.scale,
+    }
+    values |= _shared(op, context, tile) | places(q=q)
+    shape, across = ("latent_absorb_group", ABSORB_PARTS)
+    if context.info.software:
+        shape, across = ("latent_absorb_lanes", LANES_THREADS)
+    wgsl = compose("input_none", *format.sources, "latent_absorb", shape)
+    access: tuple[Access, ...] = (*READ * 3, "write")
+    kernel = Kernel(f"{shape}_{bank.format}", wgsl, access, constants(values))
+    grid = (ceil_div(parts, across), ceil_div(tile.rows, ABSORB_TOKENS), spec.heads)
+    return Dispatch(kernel, (bank.buffer, q.buffer, context.step, tile.queries), grid)
+
+
+def _shared(op: Op, context: Context, tile: Tile) -> dict[str, float]:
+    return {
+        "HEADS": op.spec.heads,
+        "FIRST_ROW": tile.first,
+        "TOKENS": tile.rows,
+        "VALID_ROWS": context.layout.offset["valid_rows"],
+    }
+
+
+def _attend(op: Op, context: Context, tile: Tile) -> list[Dispatch]:
+    info, heads = context.info, op.spec.heads
+    if info.software:
+        queries = tile.rows * heads
+        if "subgroups" in info.features:
+            lanes, threads = "lanes_subgroup", info.subgroup_size
+            grid = (min(queries, 65535), ceil_div(queries, 65535), 1)
+        else:
+            lanes, threads = "lanes_single", 8
+            grid = (ceil_div(queries, threads), 1, 1)
+        sources = ("latent_attend", lanes, "latent_attend_lanes")
+        return [_mix(op, context, tile, sources, {"THREADS": threads}, tile.mixed, grid)]
+    groups = ceil_div(heads, GROUP_HEADS)
+    keys = context.key.context if op.ins[3] is None else context.view(op.value(3)).columns
+    splits = split_count(keys, tile.rows * groups)
+    parts = tile.mixed
+    if splits > 1:
+        parts = context.scratch(16 * tile.rows * heads * splits * (op.spec.rank // 4 + 1))
+    more = {
+        "SPLITS": splits,
+        "SPLIT_KEYS": ceil_div(keys, splits * GROUP_KEYS) * GROUP_KEYS,
+    }
+    grid = (groups, tile.rows, splits)
+    first = _mix(op, context, tile, ("latent_attend", "latent_attend_group"), more, parts, grid)
+    return [first] if splits == 1 else [first, _combine(op, context, tile, parts, splits)]
+
+
+def split_count(keys: int, groups: int) -> int:
+    """Into how many workgroups a row's keys are dealt."""
+    return max(1, min(ceil_div(keys, GROUP_KEYS), MAX_SPLITS, FULL_GROUPS // groups))
+
+
+def _mix(
+    op: Op,
+    context: Context,
+    tile: Tile,
+    sources: tuple[str, ...],
+    more: dict[str, int],
+    mixed: Buffer,
+    grid: tuple[int, int, int],
+) -> Dispatch:
+    spec, cache = op.spec, op.cache(2)
+    at, entries = context.layout.offset, context.layout.table_entries
+    store = context.store(cache)
+    chosen = None if op.ins[3] is None else context.view(op.value(3))
+    values: dict[str, float] = {
+        "QUADS": (spec.rank + spec.rotated) // 4,
+        "RANK_QUADS": spec.rank // 4,
+        "HAS_CHOSEN": chosen is not None,
+        "CHOSEN": chosen.columns if chosen else 0,
+        "CHOSEN_OFFSET": chosen.offset if chosen else 0,
+        "CHOSEN_STRIDE": chosen.stride if chosen else 0,
+        "SEQ": at["seq"],
+        "POSITION": at["position"],
+        "TABLE": at[f"{cache.group}.table"],
+        "ENTRIES": entries[cache.group],
+        "PAGE_SLOTS": store.page_slots,
+    }
+    values |= _shared(op, context, tile) | more
+    access: tuple[Access, ...] = (*READ * 4, "write")
+    kernel = Kernel(sources[-1], compose(*sources), access, constants(values))
+    # WGSL has no optional binding: without a choice the step stands in.
+    positions = chosen.buffer if chosen else context.step
+    buffers = (tile.queries, store.buffers[0], context.step, positions, mixed)
+    return Dispatch(kernel, buffers, grid)
+
+
+def _combine(op: Op, context: Context, tile: Tile, parts: Buffer, splits: int) -> Dispatch:
+    quads = op.spec.rank // 4
+    assert tile.first == 0, "few rows are one tile"
+    values: dict[str, float] = {
+        "HEADS": op.spec.heads,
+        "RANK_QUADS": quads,
+        "SPLITS": splits,
+        "TOKENS": tile.rows,
+        "VALID_ROWS": context.layout.offset["valid_rows"],
+    }
+    access: tuple[Access, ...] = (*READ * 2, "write")
+    kernel = Kernel("latent_combine", compose("latent_combine"), access, constants(values))
+    grid = strided_grid(ceil_div(tile.rows * op.spec.heads * quads, 64), context.info)
+    return Dispatch(kernel, (parts, context.step, tile.mixed), grid)
+
+
+def _unfold(op: Op, context: Context, bank: Bank, tile: Tile) -> Dispatch:
+    spec: MlaSpec = op.spec
+    info, out = context.info, context.view(op.outs[0])
+    format = FORMATS[bank.format]
+    values: dict[str, float] = {
+        "COLUMNS": bank.columns,
+        "X_STRIDE": bank.columns,
+        "BLOCKS": format.blocks(bank.columns),
+        "NOPE": spec.nope,
+        "VALUE": spec.value,
+    }
+    values |= _shared(op, context, tile) | places(out=out)
+    sources: tuple[str, ...]
+    if info.software:
+        shape, sources = "latent_unfold_lanes", ("latent_unfold_lanes",)
+        across = ceil_div(spec.value, LANES_THREADS)
+        grid = (across, ceil_div(tile.rows, LANES_TOKENS), spec.heads)
+    else:
+        shape, sources = "latent_unfold_rows", (reduction(info), "latent_unfold_rows")
+        values["THREADS"] = ROWS_THREADS
+        across = ceil_div(spec.value, UNFOLD_ROWS)
+        grid = (across, ceil_div(tile.rows, UNFOLD_TOKENS), spec.heads)
+    whole = bank.columns % format.elements == 0
+    x4 = "input_vec4" if whole else "input_scalar"
+    wgsl = compose(x4, *format.sources, "latent_unfold", *sources)
+    access: tuple[Access, ...] = (*READ * 4, "write")
+    kernel = Kernel(f"{shape}_{bank.format}", wgsl, access, constants(values))
+    # The product has no norm: where nothing is read, x stands in.
+    buffers = (bank.buffer, tile.mixed, tile.mixed, context.step, out.buffer)
+    return Dispatch(kernel, buffers, grid)
+
+
+def _one_bank(weight: Weight, context: Context) -> Bank:
+    banks = context.banks(weight)
+    if len(banks) > 1:
+        raise BackendError(
+            f"{weight.name} lies in {len(banks)} buffers "
+            f"({', '.join(sorted({bank.format for bank in banks}))}; {context.info.name} binds at "
+            f"most {context.info.max_binding_bytes / 2**20:.0f} MiB), and the WebGPU kernels read "
+            "one; use --backend oracle"
+        )
+    return banks[0]

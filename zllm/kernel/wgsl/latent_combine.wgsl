@@ -1,0 +1,33 @@
+// Joins what the splits of latent_attend_group left for each row and head.
+@group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>; // (maximum, total), then sums
+@group(0) @binding(1) var<storage, read> step: array<i32>;
+@group(0) @binding(2) var<storage, read_write> mixed: array<vec4<f32>>; // [TOKENS, H, RANK_QUADS]
+
+override HEADS: u32;
+override RANK_QUADS: u32;
+override SPLITS: u32;
+override TOKENS: u32;
+override VALID_ROWS: u32; // offset of a step word
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let count = min(TOKENS, u32(step[VALID_ROWS])) * HEADS * RANK_QUADS;
+    for (var i = id.x; i < count; i += 64u * groups.x) {
+        let quad = i % RANK_QUADS;
+        let at = i / RANK_QUADS * SPLITS * (RANK_QUADS + 1u);
+        var peak = parts[at].x;
+        for (var s = 1u; s < SPLITS; s++) {
+            peak = max(peak, parts[at + s * (RANK_QUADS + 1u)].x);
+        }
+        var total = 0.0;
+        var sum = vec4<f32>();
+        for (var s = 0u; s < SPLITS; s++) {
+            let origin = at + s * (RANK_QUADS + 1u);
+            let kept = exp(parts[origin].x - peak);
+            total += kept * parts[origin].y;
+            sum += kept * parts[origin + 1u + quad];
+        }
+        // A row that sees nothing gives zeros.
+        mixed[i] = select(vec4<f32>(), sum / total, total > 0.0);
+    }
+}
