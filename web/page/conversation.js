@@ -1,0 +1,183 @@
+// The messages of the open chat, the composer, and what an answer costs.
+
+import { byId, element } from "./dom.js";
+import { render } from "./markdown.js";
+
+const SUGGESTIONS = ["Explain in two sentences why the sky is blue.", "Write a haiku about autumn.", "What can you help me with?"];
+
+export class Conversation {
+  constructor(page, chats, settings) {
+    Object.assign(this, { page, chats, settings });
+    this.log = byId("messages");
+    this.prompt = byId("prompt");
+    this.answering = null; // AbortController of the answer on its way
+    byId("composer").addEventListener("submit", event => { event.preventDefault(); this.send(); });
+    byId("stop").addEventListener("click", () => this.answering?.abort());
+    this.prompt.addEventListener("input", () => this.grow());
+    this.prompt.addEventListener("keydown", event => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); }
+    });
+    document.addEventListener("keydown", event => { if (event.key === "Escape") this.answering?.abort(); });
+  }
+
+  get messages() { return this.chats.current.messages; }
+
+  grow() {
+    this.prompt.style.height = "auto";
+    this.prompt.style.height = `${this.prompt.scrollHeight + 2}px`;
+  }
+
+  show() {
+    this.log.replaceChildren(...(this.messages.length ? this.messages.map((_, at) => this.row(at)) : [this.welcome()]));
+    this.log.scrollTop = this.log.scrollHeight;
+    this.buttons();
+    this.count();
+  }
+
+  welcome() {
+    const open = this.page.engine.loaded;
+    const asks = SUGGESTIONS.map(text => element("button", { onclick: () => this.send(text) }, text));
+    return element("div", { class: "welcome" },
+      element("h2", {}, "A language model in this tab"),
+      element("p", {}, open ? "Ask something. Nothing you write leaves this browser." : "Open a model on the left, or drop a .gguf file here. Nothing you write leaves this browser."),
+      ...(open ? asks : []));
+  }
+
+  row(at) {
+    const { role, content, note } = this.messages[at];
+    const body = element("div", { class: "body" });
+    if (role === "assistant") body.append(render(content)); else body.textContent = content;
+    const tools = element("div", { class: "tools" });
+    if (role === "user") tools.append(element("button", { onclick: () => this.edit(at) }, "Edit"));
+    if (role === "assistant") {
+      tools.append(element("button", { onclick: () => navigator.clipboard.writeText(content) }, "Copy"));
+      if (at === this.messages.length - 1) tools.append(element("button", { onclick: () => this.regenerate() }, "Regenerate"));
+      if (note) tools.append(element("span", {}, note));
+    }
+    return element("article", { class: `message ${role}`, "aria-label": role === "user" ? "You" : "Model" }, body, tools);
+  }
+
+  /** A question can be put again in other words: what followed it is dropped. */
+  edit(at) {
+    if (this.answering) return;
+    this.prompt.value = this.messages[at].content;
+    this.messages.length = at;
+    this.chats.save();
+    this.show();
+    this.grow();
+    this.prompt.focus();
+  }
+
+  regenerate() {
+    if (this.answering || this.messages.at(-1)?.role !== "assistant") return;
+    this.messages.pop();
+    this.answer();
+  }
+
+  send(text = this.prompt.value) {
+    if (!text.trim() || this.answering) return;
+    if (!this.page.engine.loaded) return this.page.complain("open a model first: pick one on the left, or drop a .gguf file on the page");
+    this.messages.push({ role: "user", content: text.trim() });
+    this.prompt.value = "";
+    this.grow();
+    this.answer();
+  }
+
+  async answer() {
+    const { engine } = this.page;
+    const message = { role: "assistant", content: "" };
+    const request = { messages: this.request(), ...this.settings.sampling(), stream: true, stream_options: { include_usage: true } };
+    this.messages.push(message);
+    this.page.complain(null);
+    this.answering = new AbortController();
+    this.show();
+    const row = this.log.lastElementChild;
+    const body = row.firstElementChild;
+    body.classList.add("writing");
+    const timer = new Timer();
+    try {
+      for await (const chunk of await engine.chat.completions.create(request, { signal: this.answering.signal })) {
+        if (chunk.usage) timer.usage = chunk.usage;
+        const [choice] = chunk.choices;
+        if (!choice) continue;
+        if (choice.delta?.content) {
+          message.content += choice.delta.content;
+          timer.token();
+          this.draw(body, message, timer);
+        }
+        if (choice.finish_reason === "length") message.cut = true;
+      }
+    } catch (error) {
+      this.page.complain(error);
+    }
+    message.note = timer.text() + (this.answering.signal.aborted ? ", stopped" : message.cut ? ", cut off at the length limit" : "");
+    this.answering = null;
+    if (!message.content) this.messages.pop();
+    this.chats.save();
+    this.show();
+    this.settings.picture(timer);
+  }
+
+  request() {
+    const system = this.settings.system();
+    const said = this.messages.map(({ role, content }) => ({ role, content }));
+    return system ? [{ role: "system", content: system }, ...said] : said;
+  }
+
+  /** At most once a frame, however fast tokens come. */
+  draw(body, message, timer) {
+    if (this.drawing) return;
+    this.drawing = requestAnimationFrame(() => {
+      this.drawing = null;
+      const atEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80;
+      body.replaceChildren(render(message.content));
+      byId("speed").textContent = timer.text();
+      if (atEnd) this.log.scrollTop = this.log.scrollHeight;
+    });
+  }
+
+  buttons() {
+    byId("send").hidden = Boolean(this.answering);
+    byId("stop").hidden = !this.answering;
+    byId("send").disabled = !this.page.engine.loaded;
+  }
+
+  async count() {
+    const { loaded } = this.page.engine;
+    const meter = byId("context");
+    let tokens = 0;
+    if (loaded && this.messages.length && !this.answering) {
+      tokens = await this.page.engine.countTokens({ messages: this.request() }).catch(() => 0);
+    }
+    meter.max = loaded?.context ?? 1;
+    meter.value = tokens;
+    byId("context-text").textContent = loaded ? `${tokens} of ${loaded.context} tokens` : "";
+  }
+}
+
+/** When the tokens of an answer came. */
+class Timer {
+  constructor() {
+    this.began = performance.now();
+    this.times = [];
+    this.usage = null;
+  }
+
+  token() { this.times.push(performance.now()); }
+
+  get first() { return this.times.length ? (this.times[0] - this.began) / 1000 : null; }
+
+  /** Tokens a second after the first. */
+  get rate() {
+    const tokens = (this.usage?.completion_tokens ?? this.times.length) - 1;
+    const seconds = (this.times.at(-1) - this.times[0]) / 1000;
+    return tokens > 0 && seconds > 0 ? tokens / seconds : null;
+  }
+
+  text() {
+    const parts = [];
+    if (this.rate) parts.push(`${this.rate.toFixed(1)} tokens/s`);
+    if (this.first !== null) parts.push(`first after ${this.first.toFixed(1)} s`);
+    return parts.join(", ");
+  }
+}
