@@ -75,7 +75,7 @@ def windowed(
 ) -> Iterator[tuple[Engine, int]]:
     backend, window = request.param
     folder = one_layer(tmp_path_factory.mktemp("window") / "model", window)
-    with Engine(model=folder, backend=backend) as engine:
+    with Engine(model=folder, backend=backend, kv_dtype="f32") as engine:
         yield engine, window
 
 
@@ -115,7 +115,7 @@ def test_final_soft_cap(backend: str, tmp_path: Path) -> None:
     capped = altered_copy(GOLDEN / "gemma3", tmp_path / "m", config={"final_logit_softcapping": 2})
     logits = []
     for path in (GOLDEN / "gemma3", capped):
-        with Engine(model=path, backend=backend) as engine:
+        with Engine(model=path, backend=backend, kv_dtype="f32") as engine:
             logits += engine.logits([[3, 5, 7, 11]])
     assert np.abs(logits[0]).max() > 4
     np.testing.assert_allclose(logits[1], 2 * np.tanh(logits[0] / 2), atol=1e-5)

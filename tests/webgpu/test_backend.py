@@ -78,7 +78,7 @@ def model(
     folder = Path(__file__).parents[1] / "data" / "golden" / request.param
     device = open_device()
     device.info = replace(device.info, **KINDS[kind])
-    backend = WebGpuBackend(device, lanes=LANES)
+    backend = WebGpuBackend(device, lanes=LANES, kv_dtype="f32")
     with closing(open_checkpoint(folder)) as checkpoint:
         loop = build_loop(
             checkpoint.architecture,
@@ -204,14 +204,20 @@ def test_contexts_stop_at_what_the_cache_holds(device: WgpuDevice) -> None:
     assert backend.bucket(PlanKey(1, 1, 257, "token")).context == 320
 
 
+@pytest.mark.parametrize(("head_size", "dtype"), [(4, np.float32), (8, np.float16)])
 def test_copied_slots_hold_what_their_sources_held(
-    backend: WebGpuBackend, device: WgpuDevice
+    device: WgpuDevice, head_size: int, dtype: type[np.floating[Any]]
 ) -> None:
-    backend.new_cache("copied", KvSpec(2, 4), group=Group("copied", 4, 4))
+    """Keys and values are f16 where a head is a multiple of eight numbers."""
+    from zllm.backend.webgpu.backend import WebGpuBackend
+
+    backend = WebGpuBackend(device, lanes=LANES)
+    backend.new_cache("copied", KvSpec(2, head_size), group=Group("copied", 4, 4))
     keys, stored = backend._stores["copied"].buffers
-    values = np.arange(16 * 8, dtype=np.float32).reshape(16, 8)
+    values = np.arange(16 * 2 * head_size, dtype=dtype).reshape(16, -1)
+    assert keys.size_bytes == stored.size_bytes == values.nbytes
     for buffer, sign in ((keys, 1), (stored, -1)):
-        device.write(buffer, 0, (values * np.float32(sign)).data.cast("B"))
+        device.write(buffer, 0, (values * dtype(sign)).data.cast("B"))
     # Overlapping on purpose: every source is read before any target is written.
     source, target = [4, 5, 6, 1, 6], [5, 6, 7, 12, 4]
     backend.copy_slots("copied", source, target)
@@ -220,8 +226,8 @@ def test_copied_slots_hold_what_their_sources_held(
     expected = values.copy()
     expected[target] = values[source]
     for buffer, sign in ((keys, 1), (stored, -1)):
-        got = np.frombuffer(device.read(buffer, 0, buffer.size_bytes), np.float32)
-        np.testing.assert_array_equal(got.reshape(16, 8), expected * sign)
+        got = np.frombuffer(device.read(buffer, 0, buffer.size_bytes), dtype)
+        np.testing.assert_array_equal(got.reshape(16, -1), expected * dtype(sign))
 
 
 def test_lanes_are_written_one_by_one(backend: WebGpuBackend, device: WgpuDevice) -> None:
@@ -239,7 +245,7 @@ def test_lanes_are_written_one_by_one(backend: WebGpuBackend, device: WgpuDevice
 
 def test_a_cache_beyond_the_binding_limit_names_the_flag(backend: WebGpuBackend) -> None:
     limit = backend.device.info.max_binding_bytes
-    group = Group("endless", 16, 1 + limit // (16 * 4 * 512))
+    group = Group("endless", 16, 1 + limit // (16 * 2 * 512))
     with pytest.raises(BackendError, match=r"lower --context .* at most \d+ tokens"):
         backend.new_cache("endless", KvSpec(4, 128), group=group)
 
