@@ -7,6 +7,7 @@ next begins. The results so far are written after each.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -93,6 +94,25 @@ def _growth(times_read: float, times_short: float) -> Figure:
     return figure
 
 
+TRACED = (
+    ("f16", "--random-shape llama-8b --format f16 --prompt-tokens 512"),
+    ("smollm2", "--random-shape smollm2"),
+    ("glm", "--random-shape glm-5.3-flash --layers 8 --prompt-tokens 64"),
+)
+
+
+def traces(folder: Path) -> tuple[Measurement, ...]:
+    """Where the time goes: for a trace viewer, and drawn where there is matplotlib."""
+    draws = importlib.util.find_spec("matplotlib") is not None
+    found = []
+    for name, flags in TRACED:
+        path = folder / f"trace-{name}"
+        plot = f" --plot {path}.png" if draws else ""
+        flags += f" --runs 2 --new-tokens 32 --trace {path}.json{plot}"
+        found.append(Measurement(f"{name} trace", flags, 60))
+    return tuple(found)
+
+
 PROMISES = (
     Promise("copying kernel, TB/s", lambda found: found["f16"]["copy_bytes_per_s"] / 1e12),
     Promise("8B F16, share", _of("f16", "share"), 0.5, 0.65),
@@ -131,7 +151,8 @@ PROMISES = (
 
 def main() -> int:
     args = _arguments()
-    wanted = [m for m in MEASUREMENTS if not args.only or m.name in args.only.split(",")]
+    everything = (*MEASUREMENTS, *traces(args.out.parent.resolve()))
+    wanted = [m for m in everything if not args.only or m.name in args.only.split(",")]
     about = machine.describe()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     found: dict[str, Json] = {}
@@ -188,6 +209,10 @@ def _short(report: Json) -> str:
     took = f"({report['wall_s']:.0f} s)"
     if "error" in report:
         return f"{report['error']} {took}"
+    if "decode_tok_s" not in report:
+        parts = (report[phase] for phase in ("prefill", "decode"))
+        spent = (f"{p['what']}: {sum(g['ms'] for g in p['groups']):.2f} ms" for p in parts)
+        return f"{'; '.join(spent)} {took}"
     decode, prefill = report["decode_tok_s"]["best"], report["prefill_tflop_s"]
     return (
         f"{decode:.1f} tokens/s, share {report['share']:.3f}, prefill {prefill:.2f} TFLOP/s, "

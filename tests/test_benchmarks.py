@@ -81,6 +81,10 @@ flags = sys.argv[3:]
 if "q4_0" in flags:
     print("chatter", file=sys.stderr)
     raise SystemExit("zllm: error: no adapter")
+if "--trace" in flags:
+    part = {"what": "all", "groups": [{"ms": 2.0}, {"ms": 0.5}]}
+    print(json.dumps({"prefill": part, "decode": part, "flags": flags}))
+    raise SystemExit
 short, more = {"ms_per_round": 10.0}, {"more_ms": 5.0, "read_ms": 2.0}
 batch = float(flags[flags.index("--batch") + 1]) if "--batch" in flags else 1
 print(json.dumps({
@@ -102,7 +106,9 @@ def test_gpu_figures_stand_beside_what_was_promised(
     monkeypatch.setattr(sys, "argv", ["h200", "--out", str(out), "--more", "--layers 2"])
     assert h200.main() == 1
     data = json.loads(out.read_text())
-    assert list(data["measurements"]) == [m.name for m in h200.MEASUREMENTS]
+    named = [*(m.name for m in h200.MEASUREMENTS), "f16 trace", "smollm2 trace", "glm trace"]
+    assert list(data["measurements"]) == named
+    assert str(out.parent / "trace-glm.json") in data["measurements"]["glm trace"]["flags"]
     assert data["measurements"]["q4_0"]["error"].endswith("no adapter")
     assert data["measurements"]["glm"]["flags"][-2:] == ["--layers", "2"]
     rows = [
@@ -115,6 +121,7 @@ def test_gpu_figures_stand_beside_what_was_promised(
     assert verdicts["SmolLM2, host ms a round"] == "must"
     assert verdicts["8k context over 2× reading + 0.25 t(128)"] == "must"  # 5 of 6.5 ms
     text = capsys.readouterr().out
+    assert "smollm2 trace: all: 2.50 ms; all: 2.50 ms (" in text
     assert "| 8B Q4_0, tokens/s | - | ≥ 230 | ≥ 343 | |" in text
     assert "| 8k context over 1.3× reading + 0.1 t(128) | 1.389 |  | ≤ 1 |  |" in text
 
@@ -127,6 +134,7 @@ def test_gpu_figures_keep_to_their_time(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         h200, "MEASUREMENTS", tuple(replace(m, limit_s=1) for m in h200.MEASUREMENTS[:3])
     )
+    monkeypatch.setattr(h200, "TRACED", ())
     out = tmp_path / "figures.json"
     monkeypatch.setattr(sys, "argv", ["h200", "--out", str(out), "--budget", "6.5"])
     assert h200.main() == 1
