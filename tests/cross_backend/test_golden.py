@@ -23,6 +23,7 @@ EVERYWHERE = [
     "gemma3",
     "gpt_oss",
     "gpt_oss_mxfp4",
+    "kimi_linear",
     "llama",
     "llama_rope3",
     "minicpm",
@@ -40,7 +41,6 @@ ORACLE = [
     "glm5_next_mtp",
     "glm5_next_notail",
     "glm_moe_dsa",
-    "kimi_linear",
 ]
 PROMPTS = [0, 1, 2]
 
