@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zllm.backend.contract import Backend, RecordLayout, Round, StepLayout
+from zllm.backend.drive import drive
 from zllm.backend.selftest.case import Case, Recorder
 from zllm.backend.selftest.compare import Outcome, Result, compare
 from zllm.backend.selftest.step import Steps
@@ -17,6 +18,11 @@ from zllm.errors import BackendError
 HALF_TOLERANCE = 1e-2  # of ops whose arithmetic or caches are f16
 
 T = TypeVar("T")
+
+
+def run(case: Case, backend: Backend, *, before: Callable[[], None] | None = None) -> list[Result]:
+    """`ran`, where no answer has to be awaited."""
+    return drive(ran(case, backend, before=before))
 
 
 def check(
@@ -28,7 +34,7 @@ def check(
     before: Callable[[], None] | None = None,
 ) -> Outcome:
     """Whether `backend` computes what `oracle` does. `half`: the ops that it computes in f16."""
-    return _drive(checked(case, backend, oracle, half=half, before=before))
+    return drive(checked(case, backend, oracle, half=half, before=before))
 
 
 async def checked(
@@ -124,12 +130,3 @@ def _of_records(what: str, answer: Round, case: Case, index: int) -> list[Result
         logprobs = np.ascontiguousarray(records[:, floats]).view(np.float32)
         found.append(Result(f"{what}: logprobs", logprobs))
     return found
-
-
-def _drive(main: Coroutine[Any, Any, T]) -> T:
-    """Natively an answer never yields."""
-    try:
-        main.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    raise AssertionError("the backend yields: await `checked` instead")

@@ -27,9 +27,12 @@ def entries() -> Iterator[Entry]:
         yield from group()
 
 
-def _over(name: str, what: Op, *shapes: str, formats: tuple[str, ...] = ()) -> Iterator[Entry]:
+def _over(
+    name: str, what: Op, *, formats: tuple[str, ...] = (), everywhere: bool = False
+) -> Iterator[Entry]:
+    """In sequences of different lengths, or in every shape."""
     named = {"w": formats} if formats else {}
-    for shape in shapes or SHAPES:
+    for shape in SHAPES if everywhere else ("uneven",):
         yield Entry(f"{name}, {shape}", what, SHAPES[shape], named)
 
 
@@ -45,7 +48,7 @@ def _rope() -> Iterator[Entry]:
             table = weight(halves, spec.rotated, parts=(1,) * halves)
             what = op("rope", (value(width), table), (width,), spec)
             kind = " of two tables" if halves > 1 else ""
-            yield from _over(f"rope {name}{kind}", what, "uneven")
+            yield from _over(f"rope {name}{kind}", what)
 
 
 def _keys() -> Iterator[Entry]:
@@ -58,17 +61,17 @@ def _keys() -> Iterator[Entry]:
     }
     for name, spec in specs.items():
         width = spec.heads * spec.head_size
-        yield from _over(f"attend {name}", op("attend", (value(width), CACHE), (width,), spec))
+        what = op("attend", (value(width), CACHE), (width,), spec)
+        yield from _over(f"attend {name}", what, everywhere=name == "grouped")
     spec = specs["window 20"]
     width, sinks = spec.heads * spec.head_size, weight(spec.heads)
-    yield from _over(
-        "attend with sinks", op("attend", (value(width), CACHE, sinks), (width,), spec)
-    )
+    what = op("attend", (value(width), CACHE, sinks), (width,), spec)
+    yield from _over("attend with sinks", what)
     for halves in (1, 2):
         keys = value(spec.kv_heads * spec.head_size)
         table = weight(halves, spec.rotated, parts=(1,) * halves)
         what = op("rope_append", (value(width), keys, keys, CACHE, table), (width,), spec)
-        yield from _over(f"rope_append of {halves} tables", what, "uneven")
+        yield from _over(f"rope_append of {halves} tables", what)
 
 
 def _latents() -> Iterator[Entry]:
@@ -79,12 +82,14 @@ def _latents() -> Iterator[Entry]:
     for name, spec in specs.items():
         for format in ("f32", "bf16"):
             what = _attend_latent(spec)
-            shapes = () if format == "f32" else ("uneven",)
-            yield from _over(f"attend_latent {name}, {format}", what, *shapes, formats=(format,))
-        yield from _over(f"attend_latent {name}, chosen", _attend_latent(spec, chosen=8))
+            most = format == "f32" and name == "rotated"
+            title = f"attend_latent {name}, {format}"
+            yield from _over(title, what, formats=(format,), everywhere=most)
+        chosen = _attend_latent(spec, chosen=8)
+        yield from _over(f"attend_latent {name}, chosen", chosen, everywhere=name == "rotated")
         rotated = value(spec.rotated) if spec.rotated else None
         append = op("latent_append", (value(spec.rank), rotated, CACHE))
-        yield from _over(f"latent_append {name}", append, "uneven")
+        yield from _over(f"latent_append {name}", append)
 
 
 def _attend_latent(spec: MlaSpec, chosen: int = 0) -> Op:
@@ -103,11 +108,12 @@ def _indexers() -> Iterator[Entry]:
     }
     for name, spec in specs.items():
         ins = (value(spec.heads * spec.size), value(spec.heads), CACHE)
-        yield from _over(f"select {name}", op("select", ins, (value(spec.width, "i32"),), spec))
+        what = op("select", ins, (value(spec.width, "i32"),), spec)
+        yield from _over(f"select {name}", what, everywhere=name != "of few keys")
     plain = op("index_append", (value(16), CACHE, None, None))
-    yield from _over("index_append", plain, "uneven")
+    yield from _over("index_append", plain)
     pooled = op("index_append", (value(16), CACHE, value(16), weight(4, 16)))
-    yield from _over("index_append of pools", pooled, "uneven")
+    yield from _over("index_append of pools", pooled)
 
 
 def _compressed() -> Iterator[Entry]:
@@ -116,27 +122,29 @@ def _compressed() -> Iterator[Entry]:
         picked = value(chosen, "i32") if chosen else None
         ins = (value(96), CACHE, weight(3), CACHE if rate else None, picked)
         what = op("attend_compressed", ins, (96,), spec)
-        yield from _over(f"attend_compressed rate {rate}, {chosen} chosen", what)
+        title = f"attend_compressed rate {rate}, {chosen} chosen"
+        yield from _over(title, what, everywhere=rate > 0)
     for overlap in (False, True):
         compressor = CompressorSpec(4, 24, overlap, 8, 1e-6)
         width = value(compressor.width)
         weights = weight(4, compressor.width), weight(24), weight(1, 8)
         what = op("compress_append", (width, width, CACHE, *weights), (), compressor)
         kind = "overlapping" if overlap else "apart"
-        yield from _over(f"compress_append {kind}", what)
+        yield from _over(f"compress_append {kind}", what, everywhere=overlap)
     select = SelectEntriesSpec(SelectSpec(3, 16, 5), 4)
     what = op("select_entries", (value(48), value(3), CACHE), (value(5, "i32"),), select)
-    yield from _over("select_entries", what)
+    yield from _over("select_entries", what, everywhere=True)
 
 
 def _states() -> Iterator[Entry]:
     for format, parts in (("f32", (40, 40, 23)), ("bf16", (64,)), ("f32", (1,))):
         taps = weight(sum(parts), 4, parts=parts)
         what = op("conv", (value(sum(parts)), taps, CACHE), parts, ConvSpec(4))
-        yield from _over(f"conv {sum(parts)}, {format}", what, formats=(format,))
+        title = f"conv {sum(parts)}, {format}"
+        yield from _over(title, what, formats=(format,), everywhere=len(parts) > 1)
     for heads, size in ((2, 32), (3, 16), (1, 128)):
         x = value(heads * size)
         what = op(
             "delta", (x, x, x, x, value(heads), CACHE), (heads * size,), DeltaSpec(heads, size)
         )
-        yield from _over(f"delta {heads} by {size}", what)
+        yield from _over(f"delta {heads} by {size}", what, everywhere=size == 32)

@@ -35,7 +35,7 @@ class Steps:
         for seq, sequence in enumerate(present):
             rows = slice(row, row + case.rounds[index][sequence])
             first = sum(counts[sequence] for counts in case.rounds[:index])
-            self._rows(words, index, seq, sequence, rows, first)
+            self._rows(words, seq, sequence, rows, first)
             self._sequence(words, index, seq, sequence, rows, first)
             row = rows.stop
         for name, value in case.sampling.words.items():
@@ -44,11 +44,9 @@ class Steps:
         words["valid_rows"][0], words["valid_seqs"][0] = row, len(present)
         return words.words
 
-    def _rows(
-        self, words: _Words, index: int, seq: int, sequence: int, rows: slice, first: int
-    ) -> None:
+    def _rows(self, words: _Words, seq: int, sequence: int, rows: slice, first: int) -> None:
         positions = np.arange(first, first + rows.stop - rows.start)
-        carried = self.case.carried and index > 0
+        carried = self.case.carried and first > 0
         words["token"][rows] = CARRIED if carried else self.first_token[sequence] + positions
         words["seq"][rows] = seq
         words["position"][rows] = positions
