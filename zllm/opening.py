@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from zllm.backend.contract import Backend, PlanKey
 from zllm.errors import BackendError, notice
+from zllm.fetch.store import cache_dir
 from zllm.model import Model
 from zllm.runtime.compose import KvDtype, ModelResources, build_loop, create_backend
 from zllm.runtime.loop import Limits, Loop
@@ -43,6 +45,8 @@ def open_loop(model: Model, setup: Setup, progress: Progress | None = None) -> L
         resident=setup.resident,
         kv_dtype=setup.kv_dtype,
         reference_ops=setup.reference_ops,
+        # In a page a small case would have to be awaited, which making a plan cannot do.
+        verdicts=None if sys.platform == "emscripten" else cache_dir() / "kernels.json",
     )
     try:
         loop = _build(model, setup, backend, progress)

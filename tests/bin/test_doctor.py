@@ -124,3 +124,17 @@ def test_broken_driver_is_outlived(
     found, problem = adapters.probe()
     assert found == []
     assert reason in problem
+
+
+def test_kernels_tell_what_was_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZLLM_CACHE", str(tmp_path))
+    assert not list(doctor.CHECKS["kernels"]())
+    verdicts = {"one": {"a": "right", "b": "right"}, "two": {"a": "right", "b": "wrong"}}
+    (tmp_path / "kernels.json").write_text(json.dumps({"version": 1, "adapters": verdicts}))
+    right, wrong = doctor.CHECKS["kernels"]()
+    assert (right.status, right.detail) == ("ok", "one: 2 of 2 kernels checked and right")
+    assert wrong.status == "warn" and wrong.detail.startswith("two: 1 of 2")
+    assert wrong.advice.startswith("1 are wrong")
+    (tmp_path / "kernels.json").write_text("{")
+    (damaged,) = doctor.CHECKS["kernels"]()
+    assert damaged.status == "warn" and "damaged" in damaged.detail

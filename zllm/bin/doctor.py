@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
@@ -176,6 +177,26 @@ def _adapters() -> Iterable[Finding]:
         yield Finding("webgpu", "warn", "only software adapters", advice)
 
 
+def _kernels() -> Iterable[Finding]:
+    """What was found out about the kernels that models have used so far."""
+    from zllm.backend.verdicts import RIGHT, WRONG, read_verdicts
+    from zllm.fetch.store import cache_dir
+
+    path = cache_dir() / "kernels.json"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = read_verdicts(path)
+    for warning in caught:
+        yield Finding("kernels", "warn", str(warning.message), f"remove {path}")
+    for adapter, verdicts in found.items():
+        counts = {what: list(verdicts.values()).count(what) for what in (RIGHT, WRONG)}
+        detail = f"{adapter}: {counts[RIGHT]} of {len(verdicts)} kernels checked and right"
+        advice = f"{counts[WRONG]} are wrong there and are replaced; update the driver"
+        wrong = counts[WRONG] > 0
+        data = {"adapter": adapter, **counts}
+        yield Finding("kernels", "warn" if wrong else "ok", detail, advice if wrong else "", data)
+
+
 def _adapter(adapter: dict[str, Any]) -> Finding:
     limits = adapter["limits"]
     binding, buffer = (
@@ -237,6 +258,7 @@ CHECKS: dict[str, Callable[[], Iterable[Finding]]] = {
     "memory": _memory,
     "cache": _cache,
     "webgpu": _adapters,
+    "kernels": _kernels,
     "chromium": _chromium,
     "extra": _extras,
 }

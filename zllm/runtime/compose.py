@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -122,12 +123,14 @@ def create_backend(
     resident: str = "f32",
     kv_dtype: KvDtype | None = None,
     reference_ops: Collection[str] = (),
+    verdicts: Path | None = None,
 ) -> Backend:
     """`oracle`, `webgpu`, or `auto`: WebGPU where there is a GPU, else the oracle, with a notice.
 
     kv_dtype: of keys and values; None: f16 on WebGPU, f32 on the oracle, which has no other.
-    reference_ops: ops that run on the oracle inside a WebGPU plan. BackendError names what is
-    missing and what to do.
+    reference_ops: ops that run on the oracle inside a WebGPU plan. verdicts: where it is kept which
+    kernels are right; without it they are not checked. BackendError names what is missing and what
+    to do.
     """
     if name == TRACED:
         from zllm.backend.webgpu.tracing import open_tracing_backend
@@ -142,7 +145,7 @@ def create_backend(
     _check_ops(reference_ops)
     if name != "oracle":
         try:
-            return _open_webgpu(lanes, reference_ops, kv_dtype, software=name == "webgpu")
+            return _open_webgpu(lanes, reference_ops, kv_dtype, verdicts, software=name == "webgpu")
         except BackendError as error:
             if name == "webgpu":
                 raise
@@ -158,7 +161,12 @@ def create_backend(
 
 
 def _open_webgpu(
-    lanes: int, reference_ops: Collection[str], kv_dtype: KvDtype | None, *, software: bool
+    lanes: int,
+    reference_ops: Collection[str],
+    kv_dtype: KvDtype | None,
+    verdicts: Path | None,
+    *,
+    software: bool,
 ) -> Backend:
     from zllm.backend.oracle.backend import OracleBackend
     from zllm.backend.webgpu.backend import open_backend
@@ -166,7 +174,8 @@ def _open_webgpu(
     return open_backend(
         lanes=lanes,
         software=software,
-        reference=OracleBackend(lanes=lanes, packed=True),
+        oracle=lambda lanes: OracleBackend(lanes=lanes, packed=True),
+        verdicts=verdicts,
         reference_ops=reference_ops,
         kv_dtype=kv_dtype,
     )

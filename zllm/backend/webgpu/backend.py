@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zllm.backend.contract import PACKED_USES, Cache, Group, Op, PlanKey, Recording, Weight
+from zllm.backend.verdicts import Verdicts
 from zllm.backend.webgpu import launch
 from zllm.backend.webgpu.bandwidth import copy_bandwidth
 from zllm.backend.webgpu.carry import Carry
-from zllm.backend.webgpu.device import Device
+from zllm.backend.webgpu.device import Device, DeviceInfo
 from zllm.backend.webgpu.lowering import Bank
-from zllm.backend.webgpu.plan import Compiler, Residents, WebGpuPlan
+from zllm.backend.webgpu.plan import Compiler, Fused, Residents, WebGpuPlan
 from zllm.backend.webgpu.pool import Pool
 from zllm.backend.webgpu.reference import Host, Loaded, Reference
 from zllm.backend.webgpu.store import Dtype, Store, copy_slots, open_store
+from zllm.backend.webgpu.trust import HALF, Lowering, Trust
 from zllm.backend.webgpu.upload import upload_f32, upload_matrix
 from zllm.errors import BackendError, notice
 from zllm.kv_cache.spec import CacheSpec
@@ -38,13 +41,16 @@ def open_backend(
     *,
     lanes: int,
     software: bool = True,
-    reference: Reference | None = None,
+    oracle: Callable[[int], Reference] | None = None,
     reference_ops: Collection[str] = (),
     kv_dtype: Dtype | None = None,
+    verdicts: Path | None = None,
 ) -> WebGpuBackend:
     """On the preferred adapter of this machine. BackendError without one, or without wgpu-py.
 
-    software: take a software adapter (lavapipe) too, where there is no other.
+    software: take a software adapter (lavapipe) too, where there is no other. oracle: makes a
+    reference of so many lanes. verdicts: where it is kept which kernels are right; without it they
+    are not checked.
     """
     from zllm.backend.webgpu.driver import open_device
 
@@ -55,13 +61,21 @@ def open_backend(
             f"the only WebGPU adapter is software ({device.info.name}), slower than the oracle; "
             "ask for it by --backend webgpu"
         )
-    return WebGpuBackend(
+    backend = WebGpuBackend(
         device,
         lanes=lanes,
-        reference=reference,
+        reference=None if oracle is None else oracle(lanes),
         reference_ops=reference_ops,
         kv_dtype=kv_dtype or "f16",
     )
+    if oracle is not None and verdicts is not None:
+        backend.check_kernels(Verdicts(verdicts, adapter_of(device.info)), oracle)
+    return backend
+
+
+def adapter_of(info: DeviceInfo) -> str:
+    """What verdicts depend on: the adapter and its driver."""
+    return f"{info.name}, {info.driver}"
 
 
 class WebGpuBackend:
@@ -99,6 +113,7 @@ class WebGpuBackend:
         self._stores: dict[str, Store] = {}
         self._groups: dict[str, Group] = {}
         self._kv_dtype: Dtype = kv_dtype
+        self._lowering: Lowering = launch.lower
         self._closed = False
 
     def load(
@@ -150,6 +165,23 @@ class WebGpuBackend:
         rows = seqs if key.rows == key.seqs else _row_bucket(key.rows, seqs, self._row_buckets)
         return replace(key, rows=rows, seqs=seqs, context=context)
 
+    def check_kernels(self, verdicts: Verdicts, oracle: Callable[[int], Reference]) -> None:
+        """From now on, use no kernel that is not known to be right or was found so."""
+
+        def scratch(lowering: Lowering, on_host: frozenset[str], lanes: int) -> WebGpuBackend:
+            made = WebGpuBackend(
+                self.device,
+                lanes=lanes,
+                reference=oracle(lanes),
+                reference_ops=on_host,
+                kv_dtype=self._kv_dtype,
+            )
+            made._lowering = lowering
+            return made
+
+        half = HALF if self._kv_dtype == "f16" else frozenset()
+        self._lowering = Trust(verdicts, oracle, scratch, half).lowered
+
     def missing(self, op: Op, /) -> str | None:
         reason = launch.missing(op, self.device.info)
         if reason is None or self._host is None or op.name in COMPOSED:
@@ -170,8 +202,12 @@ class WebGpuBackend:
             self._stores,
             self._host,
             self._on_host,
+            self._lowering,
         )
-        plan = Compiler(recording, residents).compile()
+        try:
+            plan = Compiler(recording, residents).compile()
+        except Fused:
+            plan = Compiler(recording, residents, fused=False).compile()
         if plan.hosts:
             self.rounds_in_flight = 1  # such a round is done only once it is awaited
         return plan
@@ -201,6 +237,14 @@ class WebGpuBackend:
     def copy_bandwidth(self) -> float:
         """Bytes per second that a kernel reads and writes, measured now."""
         return copy_bandwidth(self.device)
+
+    def release(self) -> None:
+        """Free all memory, but leave the device to others."""
+        self._closed = True
+        banks = [bank.buffer for banks in self._banks.values() for bank in banks]
+        caches = [buffer for store in self._stores.values() for buffer in store.buffers]
+        for buffer in (*banks, *caches, *self._pool.buffers, *self._carry.buffers):
+            self.device.destroy(buffer)
 
     def close(self) -> None:
         if not self._closed:

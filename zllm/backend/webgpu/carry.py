@@ -44,8 +44,11 @@ class Carry:
 
     @property
     def size_bytes(self) -> int:
-        buffers = [*self._tables.values(), *([self._token] if self._token else [])]
-        return sum(buffer.size_bytes for buffer in buffers)
+        return sum(buffer.size_bytes for buffer in self.buffers)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        return [*self._tables.values(), *([self._token] if self._token else [])]
 
     def _table(self, name: str, vocabulary: int) -> Buffer:
         size = 4 * self.rows * vocabulary

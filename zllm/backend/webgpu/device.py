@@ -30,6 +30,7 @@ class DeviceInfo:
     max_grid: int  # workgroups per dimension
     max_workgroup_bytes: int
     max_invocations: int
+    driver: str = ""
 
 
 class Buffer(Protocol):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from zllm.backend.contract import (
 )
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Buffer, Device, DeviceInfo, Dispatch, Program
-from zllm.backend.webgpu.launch import fuse, lower
+from zllm.backend.webgpu.launch import fuse
 from zllm.backend.webgpu.lowering import Bank, View
 from zllm.backend.webgpu.pool import Lease, Pool
 from zllm.backend.webgpu.reference import Host, HostOp, Place
@@ -42,22 +43,29 @@ class Residents:
     stores: Mapping[str, Store]
     host: Host | None  # where there is a reference to fall back on
     on_host: Callable[[Op], bool]  # ops that run on the reference
+    # None: no kernel of the op can be trusted, so it runs on the reference as well.
+    lowering: Callable[[Op, Compiler], list[Dispatch] | None]
 
 
 # Ops that `fuse` folds into one another.
 FUSED = frozenset({"rms_norm", "linear", "gated_linear"})
 
 
+class Fused(Exception):
+    """An op for the reference that only `fuse` knows."""
+
+
 class Compiler:
     """Lowers one recording; the `Context` of its launchers."""
 
-    def __init__(self, recording: Recording, residents: Residents) -> None:
+    def __init__(self, recording: Recording, residents: Residents, *, fused: bool = True) -> None:
         self.key: PlanKey = recording.key
         self.layout: StepLayout = recording.layout
         self.info: DeviceInfo = residents.device.info
         self._recording = recording
         on_host = {op.name for op in recording.ops if residents.on_host(op)}
-        self._ops = recording.ops if on_host & FUSED else fuse(recording.ops, self.info)
+        fused = fused and not on_host & FUSED
+        self._ops = fuse(recording.ops, self.info) if fused else recording.ops
         self._residents = residents
         self._lease = Lease(residents.pool)
         self._views: dict[int, View] = {}
@@ -88,11 +96,12 @@ class Compiler:
         for op in self._ops:
             self._op = op
             self._place(op.outs)
-            if self._residents.on_host(op):
+            lowered = None if self._residents.on_host(op) else self._residents.lowering(op, self)
+            if lowered is None:
                 hosts.append(self._host_op(op))
                 segments.append([])
             else:
-                segments[-1] += lower(op, self)
+                segments[-1] += lowered
             self._retire(op)
         dispatches = sum(map(len, segments))
         return WebGpuPlan(self.key, self.layout, self._programs(segments), hosts, dispatches)
@@ -110,9 +119,20 @@ class Compiler:
             for at, dispatches in enumerate(segments)
         ]
 
+    @contextmanager
+    def seen_as(self, info: DeviceInfo) -> Iterator[None]:
+        """Launchers see another device meanwhile, and choose other kernels."""
+        kept, self.info = self.info, info
+        try:
+            yield
+        finally:
+            self.info = kept
+
     def _host_op(self, op: Op) -> HostOp:
         residents = self._residents
         assert residents.host is not None, op.name
+        if residents.host.reference.missing(op) is not None:
+            raise Fused(op.name)
         caches = [operand for operand in op.ins if isinstance(operand, Cache)]
         place = Place(
             views=tuple((v, self.view(v)) for v in op.ins if isinstance(v, Value)),

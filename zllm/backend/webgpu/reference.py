@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm.backend.contract import Cache, Group, Op, Recording, StepLayout, Value, Weight
+from zllm.backend.contract import Backend, Cache, Group, Op, Recording, StepLayout, Value, Weight
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Buffer, Device
 from zllm.backend.webgpu.lowering import View
@@ -50,18 +50,10 @@ class CarriedState(Protocol):
     def bias(self, vocabulary: int, /) -> F32: ...
 
 
-class Reference(Protocol):
+class Reference(Backend, Protocol):
     """A backend on the host that runs single ops: the oracle."""
 
     carry: Any  # CarriedState
-
-    def load(
-        self, name: str, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]
-    ) -> Weight: ...
-
-    def new_cache(self, name: str, spec: CacheSpec, /, *, group: Group) -> Cache: ...
-
-    def missing(self, op: Op, /) -> str | None: ...
 
     def single(self, op: Op, recording: Recording, /) -> Any:
         """A SingleOp; its weights and caches were made here before."""

@@ -175,6 +175,7 @@ class WgpuDevice:
             max_grid=limits["max-compute-workgroups-per-dimension"],
             max_workgroup_bytes=limits["max-compute-workgroup-storage-size"],
             max_invocations=limits["max-compute-invocations-per-workgroup"],
+            driver=f"{adapter.info['backend_type']} {adapter.info['description']}",
         )
         if "subgroups" in features:
             self.info = replace(self.info, subgroup_size=self._subgroup_size())

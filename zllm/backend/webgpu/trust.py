@@ -1,0 +1,171 @@
+"""Kernels are checked before they are used: once per adapter and WGSL text, on a small case.
+
+A wrong one gives way to another variant of the same op, and at last to the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from zllm.backend.contract import Op, Value, Weight
+from zllm.backend.verdicts import RIGHT, UNREACHED, WRONG, Verdicts, digest
+from zllm.backend.webgpu.device import DeviceInfo, Dispatch
+from zllm.backend.webgpu.launch import lower, missing
+from zllm.backend.webgpu.lowering import Bank
+from zllm.backend.webgpu.product import NormedSpec
+from zllm.errors import BackendError, DeviceLost, notice
+
+if TYPE_CHECKING:
+    from zllm.backend.webgpu.plan import Compiler
+    from zllm.backend.webgpu.reference import Reference
+
+HALF = frozenset({"rope_append", "attend"})  # ops that read or write caches of f16
+# Formats of banks and those of weights that become them.
+STORED_AS = {
+    "e4m3": "scaled_e4m3",
+    "e5m2": "scaled_e5m2",
+    "e2m1": "scaled_e2m1",
+    "int5": "packed_int",
+    "int8": "scaled_i8",
+    "int8_pair": "iq2_s",
+}
+
+
+class Scratch(Protocol):
+    """A backend on the same device, for one case."""
+
+    def release(self) -> None: ...
+
+
+Lowering = Callable[[Op, "Compiler"], "list[Dispatch] | None"]
+OpenScratch = Callable[[Lowering, frozenset[str], int], Any]  # how, ops on the host, lanes
+
+
+class Trust:
+    """The lowering of a backend that uses no kernel without a verdict."""
+
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        oracle: Callable[[int], Reference],
+        scratch: OpenScratch,
+        half: frozenset[str],
+    ) -> None:
+        self._verdicts = verdicts
+        self._oracle = oracle
+        self._scratch = scratch
+        self._half = half
+        self._told: set[str] = set()
+
+    def lowered(self, op: Op, compiler: Compiler) -> list[Dispatch] | None:
+        """The dispatches of the first variant whose kernels are right; None: the reference."""
+        why = ""
+        for what, info in variants(compiler.info):
+            if what and missing(plain(op)[0], info) is not None:
+                continue
+            with compiler.seen_as(info):
+                dispatches = lower(op, compiler)
+            why = self._check(op, compiler, info, dispatches) or why
+            if not any(self._verdicts.of[d] == WRONG for d in digests(op, dispatches)):
+                if what:
+                    self._tell(op, f"replaced by the kernels {what}")
+                return dispatches
+        self._tell(op, "replaced by the NumPy reference, which is slow", why)
+        return None
+
+    def _tell(self, op: Op, done: str, why: str = "") -> None:
+        if op.name not in self._told:
+            self._told.add(op.name)
+            detail = f" ({why})" if why else ""
+            notice(f"webgpu: the kernel of {op.name} is wrong on this adapter{detail}: {done}")
+
+    def _check(
+        self, op: Op, compiler: Compiler, info: DeviceInfo, dispatches: Sequence[Dispatch]
+    ) -> str:
+        """Verdicts for all of `dispatches`; what was wrong, if something was found now."""
+        unknown = digests(op, dispatches) - self._verdicts.of.keys()
+        if not unknown:
+            return ""
+        used, message = self._probe(op, compiler, info)
+        found = dict.fromkeys(used - self._verdicts.of.keys(), WRONG if message else RIGHT)
+        if message and not used & unknown:  # refused before anything was lowered
+            found |= dict.fromkeys(unknown, UNREACHED)
+        self._verdicts.add(dict.fromkeys(unknown, UNREACHED) | found)
+        return message
+
+    def _probe(self, op: Op, compiler: Compiler, info: DeviceInfo) -> tuple[set[str], str]:
+        """The kernels that a small case of `op` ran, and what was wrong with its results."""
+        from zllm.backend.selftest.case import LANES
+        from zllm.backend.selftest.cases import case_of
+        from zllm.backend.selftest.run import check
+
+        single, norm = plain(op)
+        used: set[str] = set()
+
+        def lowering(other: Op, scratch: Compiler) -> list[Dispatch]:
+            with scratch.seen_as(info):
+                dispatches = lower(other, scratch)
+            if other.name == op.name:
+                used.update(digests(other, dispatches))
+            return dispatches
+
+        try:
+            case = case_of(single, compiler.key, stored_formats(op, compiler), norm=norm)
+        except (KeyError, AssertionError):  # there is no such case
+            return used, ""
+        own = {single.name} if norm is None else {single.name, norm.name}
+        scratch = self._scratch(lowering, (case.ops | {"embed", "logits"}) - own, LANES)
+        try:
+            half, judge = self._half, self._oracle(LANES)
+            return used, check(case, scratch, judge, half=half).message
+        except DeviceLost:
+            raise
+        except BackendError as error:
+            return used, str(error)
+        finally:
+            scratch.release()
+
+
+def variants(info: DeviceInfo) -> Iterator[tuple[str, DeviceInfo]]:
+    """What launchers may be told of the device, the truth first."""
+    yield "", info
+    bare = replace(info, features=info.features - {"subgroups"}, subgroup_size=0)
+    if bare != info:
+        yield "without subgroups", bare
+    other = "GPUs" if info.software else "software adapters"
+    yield f"for {other}", replace(bare, software=not info.software)
+
+
+def digests(op: Op, dispatches: Sequence[Dispatch]) -> set[str]:
+    """Of the kernels of an op: one text may serve several ops, and be right for some of them."""
+    return {digest(op.name, dispatch.kernel.wgsl) for dispatch in dispatches}
+
+
+def plain(op: Op) -> tuple[Op, Op | None]:
+    """The op as recorded, and the norm that was folded into it."""
+    if not isinstance(op.spec, NormedSpec):
+        return op, None
+    x, w, *rest = op.ins
+    assert isinstance(x, Value)
+    between = Value(1 << 30, x.shape)
+    norm = Op("rms_norm", (x, w), (between,), op.spec.norm)
+    name = op.name.removeprefix("norm_")
+    return Op(name, (between, *rest), op.outs, op.spec.product), norm
+
+
+def stored_formats(op: Op, compiler: Compiler) -> dict[str, tuple[str, ...]]:
+    """For each matrix the formats of its parts, such as become the banks that it has here."""
+    formats: dict[str, tuple[str, ...]] = {}
+    for operand in op.ins:
+        if isinstance(operand, Weight) and len(operand.shape) == 2:
+            banks = compiler.banks(operand)
+            starts = [sum(operand.parts[:at]) for at in range(len(operand.parts))]
+            formats[operand.name] = tuple(_format(banks, start) for start in starts)
+    return formats
+
+
+def _format(banks: Sequence[Bank], row: int) -> str:
+    held = next((b.format for b in banks if b.first_row <= row < b.first_row + b.rows), "f32")
+    return STORED_AS.get(held, held)
