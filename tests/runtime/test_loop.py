@@ -16,7 +16,8 @@ from tests.runtime.conftest import (
     essence,
     random_requests,
 )
-from zllm.embedded import Engine, drive
+from zllm.backend.drive import drive
+from zllm.embedded import Engine
 from zllm.errors import GenerationError, RequestError
 from zllm.kv_cache.paged import PagePool
 from zllm.runtime.generation import Generation, Sequence

@@ -111,13 +111,13 @@ def serve(site: Path, models: dict[str, Path], port: int, ready: Any = print) ->
         app = application(site, models)
     except ImportError as error:
         raise SiteError(f"serving needs {error.name}: pip install 'zllm[web]'") from error
-    listener = _listen(port)
+    listener = listen(port)
     ready(f"http://{HOST}:{listener.getsockname()[1]}/")
     config = uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False)
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listen(port: int) -> socket.socket:
+def listen(port: int) -> socket.socket:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

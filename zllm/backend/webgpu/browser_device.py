@@ -37,7 +37,16 @@ async def request_device(gpu: Any) -> None:
 
 
 def open_device() -> BrowserDevice:
-    """The device that was requested. BackendError without one."""
+    """The device that was requested; where the browser can suspend Python (JSPI), or else one now.
+
+    BackendError without one.
+    """
+    from pyodide.ffi import can_run_sync, run_sync
+
+    if not _requested and can_run_sync():
+        import zllm_page
+
+        run_sync(request_device(zllm_page))
     if not _requested:
         raise BackendError("no WebGPU device was requested from the browser")
     return BrowserDevice(_requested.pop())
