@@ -17,10 +17,12 @@ from zllm.embedded import Engine
 
 EVERYWHERE = [
     "deepseek_v3",
+    "deepseek_v32",
     "deepseek_v3_fp8",
     "deepseek_v3_noqlora",
     "deepseek_v4",
     "gemma3",
+    "glm_moe_dsa",
     "gpt_oss",
     "gpt_oss_mxfp4",
     "kimi_linear",
@@ -34,13 +36,11 @@ EVERYWHERE = [
 ]
 # Models of ops that only the oracle has so far.
 ORACLE = [
-    "deepseek_v32",
     "glm5_next",
     "glm5_next_b",
     "glm5_next_fp8",
     "glm5_next_mtp",
     "glm5_next_notail",
-    "glm_moe_dsa",
 ]
 PROMPTS = [0, 1, 2]
 

@@ -155,6 +155,11 @@ def record_latent(bench: Bench, rng: np.random.Generator, formats: Sequence[str]
         for format in formats if rows == 1 else formats[-1:]:
             kv_b = bench.matrix((format, blocks(rng, format)), columns=256)
             bench.run("attend_latent", (q, kv_b, cache, None), (out,), spec)
+    bench.plan(PlanKey(1, 1, 1024, "none"), pages=300)
+    x, table = bench.input(np.ones((1, 16), np.float32)), bench.vector(np.ones((4, 16), np.float32))
+    index = bench.store_of("index", (np.zeros((4, 16), np.float32),) * 3)
+    bench.run("index_append", (x, index, x, table))
+    bench.run("select", (x, x, index), (bench.output(1, 11),), SelectSpec(1, 16, 8, 4, tail=True))
 
 
 def record_experts(bench: Bench, rng: np.random.Generator, format: str) -> None:

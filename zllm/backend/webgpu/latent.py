@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zllm.attention.mla import MlaSpec
-from zllm.backend.contract import Op, Weight
+from zllm.backend.contract import Cache, Op, Weight
 from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
-from zllm.backend.webgpu.lowering import Bank, Context
+from zllm.backend.webgpu.lowering import Bank, Context, View
 from zllm.backend.webgpu.product import ROWS_THREADS
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.errors import BackendError
@@ -41,10 +41,15 @@ class Tile:
 
 
 def lower_latent_append(op: Op, context: Context) -> list[Dispatch]:
-    latent, cache = context.view(op.value(0)), op.cache(2)
+    rotated = None if op.ins[1] is None else context.view(op.value(1))
+    return [append(context.view(op.value(0)), rotated, op.cache(2), context)]
+
+
+def append(latent: View, rotated: View | None, cache: Cache, context: Context) -> Dispatch:
+    """One or two views, side by side, to the rows' slots."""
+    turned = rotated.columns if rotated else 0
     # WGSL has no optional binding: without a rotated key the latent stands in.
-    rotated = latent if op.ins[1] is None else context.view(op.value(1))
-    turned = 0 if op.ins[1] is None else rotated.columns
+    rotated = rotated or latent
     (latents,) = context.store(cache).buffers
     at = context.layout.offset
     values: dict[str, float] = {
@@ -57,7 +62,7 @@ def lower_latent_append(op: Op, context: Context) -> list[Dispatch]:
     kernel = Kernel("latent_append", compose("latent_append"), access, constants(values))
     buffers = (latent.buffer, rotated.buffer, context.step, latents)
     numbers = latent.rows * (latent.columns + turned)
-    return [Dispatch(kernel, buffers, strided_grid(ceil_div(numbers, 64), context.info))]
+    return Dispatch(kernel, buffers, strided_grid(ceil_div(numbers, 64), context.info))
 
 
 def missing_attend_latent(op: Op, info: DeviceInfo) -> str | None:

@@ -38,7 +38,7 @@ class Indexer:
         self.head_weights = r.weight(f"{prefix}index.weights")  # [I, D]
         pooled = spec.pool > 1
         self.gate = r.weight(f"{prefix}index.gate") if pooled else None
-        self.ape = r.weight(f"{prefix}index.ape") if pooled else None
+        self.ape = r.weight(f"{prefix}index.ape", read_by="index_append") if pooled else None
         self.cache = r.cache(f"{prefix}index", IndexSpec(spec.size, spec.pool))
 
     def __call__(self, ops: Ops, h: Value, latent: Value) -> Value:
