@@ -192,16 +192,16 @@ def _measure(measurement: Measurement, args: argparse.Namespace, limit_s: float)
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=limit_s
         )
-        lines = done.stdout.strip().splitlines()
-        report: Json = (
-            json.loads(lines[-1])
-            if done.returncode == 0
-            else {"error": "\n".join(done.stderr.strip().splitlines()[-3:])}
-        )
+        said = done.stderr.strip().splitlines()[-5:]
+        if done.returncode == 0:
+            report: Json = json.loads(done.stdout.strip().splitlines()[-1])
+            report["notices"] = said  # such as of a kernel that gave way to the reference
+        else:
+            report = {"error": "\n".join(said)}
     except subprocess.TimeoutExpired:
         report = {"error": f"not done after {limit_s:.0f} s"}
     report["wall_s"] = time.monotonic() - start
-    print(f"{measurement.name}: {_short(report)}", flush=True)
+    print(f"{measurement.name}: {_short(report)}", *report.get("notices", ()), sep="\n", flush=True)
     return report
 
 

@@ -85,6 +85,8 @@ if "--trace" in flags:
     part = {"what": "all", "groups": [{"ms": 2.0}, {"ms": 0.5}]}
     print(json.dumps({"prefill": part, "decode": part, "flags": flags}))
     raise SystemExit
+if "q8_0" in flags:
+    print("zllm: a kernel gave way", file=sys.stderr)
 short, more = {"ms_per_round": 10.0}, {"more_ms": 5.0, "read_ms": 2.0}
 batch = float(flags[flags.index("--batch") + 1]) if "--batch" in flags else 1
 print(json.dumps({
@@ -121,6 +123,7 @@ def test_gpu_figures_stand_beside_what_was_promised(
     assert verdicts["SmolLM2, host ms a round"] == "must"
     assert verdicts["8k context over 2× reading + 0.25 t(128)"] == "must"  # 5 of 6.5 ms
     text = capsys.readouterr().out
+    assert ", loaded in 3.0 s (0 s)\nzllm: a kernel gave way\n" in text
     assert "smollm2 trace: all: 2.50 ms; all: 2.50 ms (" in text
     assert "| 8B Q4_0, tokens/s | - | ≥ 230 | ≥ 343 | |" in text
     assert "| 8k context over 1.3× reading + 0.1 t(128) | 1.389 |  | ≤ 1 |  |" in text
