@@ -119,12 +119,14 @@ def _gates(
     x = context.view(op.value(0))
     base, scale = (context.banks(op.weight(i))[0].buffer for i in (2, 3))
     post, comb = mixed or (out, out)
+    outputs = op.weight(1).shape[0]
     values: dict[str, float] = {
         "THREADS": SOFTWARE_GATE_THREADS if info.software else GATE_THREADS,
         "ROWS": x.rows,
         "STREAMS": spec.streams,
         "WIDTH": out.columns,
-        "QUADS": ceil_div(op.weight(1).shape[0], 4),
+        "OUTPUTS": outputs,
+        "QUADS": ceil_div(outputs, 4),
         "SPLITS": splits,
         "BLOCK": GATE_BLOCK,
         "ITERATIONS": spec.iterations,

@@ -7,10 +7,11 @@
 @group(0) @binding(3) var<storage, read> scale: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-override THREADS: u32; // more than QUADS
+override THREADS: u32; // more than QUADS, no less than OUTPUTS
 override ROWS: u32;
 override STREAMS: u32;
 override WIDTH: u32;
+override OUTPUTS: u32;
 override QUADS: u32;
 override SPLITS: u32;
 override BLOCK: u32;
@@ -30,6 +31,7 @@ const ONES = vec4<f32>(1.0);
 
 var<workgroup> dealt: array<vec4<f32>, 256>;
 var<workgroup> products: array<vec4<f32>, 16>;
+var<workgroup> logits: array<f32, 32>; // of pre and post gates, then of the mix
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -48,7 +50,7 @@ fn main(
     }
 }
 
-// The sums over all splits.
+// The logits of a row: sums over all splits, of the streams normed, scaled and shifted.
 fn gather(row: u32, lane: u32) {
     let width = QUADS + 1u;
     let quad = lane % width;
@@ -59,7 +61,7 @@ fn gather(row: u32, lane: u32) {
             sum += parts[(row * SPLITS + s) * width + quad];
         }
     }
-    workgroupBarrier(); // the products of the row before were read
+    workgroupBarrier(); // of the row before all was read
     dealt[lane] = sum;
     workgroupBarrier();
     if (lane < width) {
@@ -69,18 +71,18 @@ fn gather(row: u32, lane: u32) {
         products[lane] = sum;
     }
     workgroupBarrier();
-}
-
-// Number i of the products with the normed streams, scaled and shifted.
-fn logit(i: u32, part: u32) -> f32 {
-    let rms = sqrt(products[QUADS].x / f32(STREAMS * WIDTH) + NORM_EPS);
-    return products[i / 4u][i % 4u] / rms * scale[part] + base[i];
+    if (lane < OUTPUTS) {
+        let rms = sqrt(products[QUADS].x / f32(STREAMS * WIDTH) + NORM_EPS);
+        let factor = scale[min(lane / STREAMS, 2u)] / rms;
+        logits[lane] = products[lane / 4u][lane % 4u] * factor + base[lane];
+    }
+    workgroupBarrier();
 }
 
 fn weigh(row: u32, first: u32, lane: u32) {
     var pre = vec4<f32>();
     for (var n = 0u; n < STREAMS; n++) {
-        pre[n] = logistic(logit(n, 0u)) + EPS;
+        pre[n] = logistic(logits[n]) + EPS;
     }
     for (var c = first + lane; c < min(first + BLOCK, WIDTH); c += THREADS) {
         var sum = 0.0;
@@ -98,14 +100,15 @@ fn mix(row: u32) {
         vec4<f32>(0.0, 0.0, 1.0, 0.0), vec4<f32>(0.0, 0.0, 0.0, 1.0)
     );
     for (var j = 0u; j < STREAMS; j++) {
-        out[POST_OFFSET + row * POST_STRIDE + j] = 2.0 * logistic(logit(STREAMS + j, 1u));
-        var peak = logit((2u + j) * STREAMS, 2u);
+        out[POST_OFFSET + row * POST_STRIDE + j] = 2.0 * logistic(logits[STREAMS + j]);
+        let first = (2u + j) * STREAMS;
+        var peak = logits[first];
         for (var i = 1u; i < STREAMS; i++) {
-            peak = max(peak, logit((2u + j) * STREAMS + i, 2u));
+            peak = max(peak, logits[first + i]);
         }
         var powers = vec4<f32>();
         for (var i = 0u; i < STREAMS; i++) {
-            powers[i] = exp(logit((2u + j) * STREAMS + i, 2u) - peak);
+            powers[i] = exp(logits[first + i] - peak);
         }
         m[j] = powers / dot(powers, ONES);
         for (var i = 0u; i < STREAMS; i++) {
