@@ -58,6 +58,8 @@ class Engine:
     lanes: most sequences that run at once. resident: "f32", or "packed" for less memory (oracle).
     kv_dtype: of keys and values on a device: "f16" (default), or "f32".
     reference_ops: ops that run on the oracle inside a WebGPU plan, while a kernel is under repair.
+    device_memory: bytes that a WebGPU device may take; where nobody says, a software adapter takes
+    what the machine has free. Too little is refused before anything is loaded.
     progress: called with (bytes loaded, bytes in all). Errors: LoadError, BackendError.
     """
 
@@ -72,6 +74,7 @@ class Engine:
         resident: str = "f32",
         kv_dtype: KvDtype | None = None,
         reference_ops: Collection[str] = (),
+        device_memory: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         _check_count("lanes", lanes)
@@ -79,10 +82,18 @@ class Engine:
         with ExitStack() as undo:
             self.model = model if isinstance(model, Model) else Model(model)
             undo.callback(self.model.checkpoint.close)
-            self.context = _context(context, self.model.context)
-            tokens = cache_tokens or max(2 * self.context, DEFAULT_CONTEXT)
+            size = _context(context, self.model.context)
             self._setup = Setup(
-                backend, self.context, tokens, lanes, resident, kv_dtype, tuple(reference_ops)
+                backend,
+                size,
+                cache_tokens or max(2 * size, DEFAULT_CONTEXT),
+                lanes,
+                resident,
+                kv_dtype,
+                tuple(reference_ops),
+                device_memory,
+                context_given=context is not None,
+                cache_given=cache_tokens is not None,
             )
             self._loop = open_loop(self.model, self._setup, progress)
             undo.pop_all()
@@ -91,6 +102,11 @@ class Engine:
         self._lock = threading.Lock()  # held during a round
         self._changes: deque[Callable[[], None]] = deque()  # to make between two rounds
         self._closed = False
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a sequence: less than the default where memory is short."""
+        return self._loop.limits.context
 
     @property
     def backend(self) -> Backend:

@@ -12,6 +12,8 @@ from zllm.fetch.store import cache_dir
 from zllm.model import Model
 from zllm.runtime.compose import KvDtype, ModelResources, build_loop, create_backend
 from zllm.runtime.loop import Limits, Loop
+from zllm.runtime.memory_plan import Budgeted, Needs, fit, mib
+from zllm.runtime.survey import survey
 from zllm.weight.linear_weight import F32
 
 Progress = Callable[[int, int], None]
@@ -28,6 +30,9 @@ class Setup:
     resident: str
     kv_dtype: KvDtype | None = None  # None: as the backend prefers
     reference_ops: tuple[str, ...] = ()
+    device_memory: int | None = None  # bytes that a device may take
+    context_given: bool = True  # False: a default, which may be cut
+    cache_given: bool = True
 
     @property
     def on_oracle(self) -> Setup:
@@ -49,7 +54,7 @@ def open_loop(model: Model, setup: Setup, progress: Progress | None = None) -> L
         verdicts=None if sys.platform == "emscripten" else cache_dir() / "kernels.json",
     )
     try:
-        loop = _build(model, setup, backend, progress)
+        loop = _build(model, _fitted(model, setup, backend), backend, progress)
         if backend.keeps_prefill:  # plans are dear here: let what fails fail now
             loop.plans.get(PlanKey(1, 1, 1, "token"))
         return loop
@@ -62,6 +67,26 @@ def open_loop(model: Model, setup: Setup, progress: Progress | None = None) -> L
         backend.close()
         raise
     return open_loop(model, setup.on_oracle, progress)
+
+
+def _fitted(model: Model, setup: Setup, backend: Backend) -> Setup:
+    """With less context or cache than is usual where memory is known to be short."""
+    if not isinstance(backend, Budgeted):
+        if setup.device_memory is not None and setup.backend == "oracle":
+            raise BackendError("--device-memory bounds a WebGPU device: leave it out of the oracle")
+        return setup
+    free, whose = setup.device_memory, "--device-memory allows"
+    if free is None:
+        free, whose = backend.free_bytes(), "free on this machine are"
+    if free is None:
+        return setup
+    file = model.checkpoint
+    layers = survey(file.architecture, file.config, file.tensors)
+    needs = Needs(layers, backend, lanes=setup.lanes, vocabulary=model.vocabulary)
+    context, tokens = fit(needs, setup, free, whose=whose)
+    if context < setup.context:
+        notice(f"context {context} instead of {setup.context}: {whose} {mib(free)}")
+    return replace(setup, context=context, cache_tokens=tokens)
 
 
 def _build(model: Model, setup: Setup, backend: Backend, progress: Progress | None) -> Loop:

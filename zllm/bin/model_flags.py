@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -48,6 +49,12 @@ def add_engine(parser: argparse.ArgumentParser, *, model: str | None = None) -> 
         help="how WebGPU keeps keys and values: f16 (default), or f32 for twice the memory",
     )
     parser.add_argument(
+        "--device-memory",
+        metavar="SIZE",
+        type=memory_size,
+        help="what a WebGPU device may take, as in 6GiB; too large a model is refused at once",
+    )
+    parser.add_argument(
         "--reference-ops",
         metavar="NAME,…",
         help="ops of a WebGPU plan that run on the NumPy oracle, while a kernel is under suspicion",
@@ -78,11 +85,22 @@ def open_engine(args: argparse.Namespace, **options: Any) -> tuple[Engine, float
             backend=args.backend,
             resident=args.resident,
             kv_dtype=args.kv_dtype,
+            device_memory=args.device_memory,
             reference_ops=(args.reference_ops or "").replace(",", " ").split(),
             progress=show,
             **settings,
         )
     return engine, time.perf_counter() - start
+
+
+def memory_size(text: str) -> int:
+    """Bytes of `6GiB`, `512 MiB`, `6GB` or a plain number."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]i?B?|B?)", text.strip(), re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write it as in 6GiB or 800MiB")
+    unit = match[2].upper().removesuffix("B")
+    base = 1024 if unit.endswith("I") else 1000
+    return int(float(match[1]) * base ** " KMGT".index(unit[:1] or " "))
 
 
 def token_ids(text: str, flag: str) -> list[int]:

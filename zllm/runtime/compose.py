@@ -90,9 +90,7 @@ class ModelResources:
         stored = [self._tensors[name] for name in names]
         for name, part in zip(names, stored, strict=True):
             refuse_nan(name, part)
-        uses = PACKED_USES if len(stored[0].shape) == 2 else VECTOR_USES
-        if read_by:
-            uses = frozenset({read_by})
+        uses = uses_of(stored[0].shape, read_by)
         name = names[0] if len(names) == 1 else f"{names[0]}…{names[-1]}"
         weight = self._backend.load(name, stored, uses=uses, together=together)
         self._progress(sum(part.size_bytes for part in stored))
@@ -114,6 +112,19 @@ class ModelResources:
         self.stateful |= stateful
         group = self._groups.state if stateful else self._groups.full
         return self._backend.new_cache(name, spec, group=group)
+
+
+def uses_of(shape: tuple[int, ...], read_by: str = "") -> frozenset[str]:
+    """The ops that read a weight: `read_by` alone, or what reads any of its rank."""
+    if read_by:
+        return frozenset({read_by})
+    return PACKED_USES if len(shape) == 2 else VECTOR_USES
+
+
+def cache_groups(lanes: int, cache_tokens: int) -> Groups:
+    """Where `cache_tokens` tokens and the recurrent state of `lanes` sequences are kept."""
+    full = Group("full", PAGE_SLOTS, 1 + -(-cache_tokens // PAGE_SLOTS))
+    return Groups(full, Group("state", 1, 1 + PLANES_PER_LANE * lanes))
 
 
 def create_backend(
@@ -208,10 +219,11 @@ def build_loop(
     cache_tokens: int,
 ) -> Loop:
     """The engine loop of one model: `zllm.runtime.<architecture>.decoder` on `backend`."""
-    full = Group("full", PAGE_SLOTS, 1 + -(-cache_tokens // PAGE_SLOTS))
-    state = Group("state", 1, 1 + PLANES_PER_LANE * limits.lanes)
-    bound = resources(Groups(full, state))
+    groups = cache_groups(limits.lanes, cache_tokens)
+    bound = resources(groups)
     decoder = create_decoder(architecture, config, bound)
     limits = replace(limits, short_rope=bound.short_rope)
-    planes = PagePool(state.pages, 1) if bound.stateful else None
-    return Loop(backend, PlanPool(backend, decoder, [full]), full, limits, planes=planes)
+    planes = PagePool(groups.state.pages, 1) if bound.stateful else None
+    return Loop(
+        backend, PlanPool(backend, decoder, [groups.full]), groups.full, limits, planes=planes
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from zllm.backend.contract import Op, Value
 from zllm.kv_cache.spec import CacheSpec, StateSpec, values_per_token
+from zllm.rope import RopeSpec
 from zllm.runtime.compose import PAGE_SLOTS, PLANES_PER_LANE
 from zllm.runtime.survey import F32_BYTES, Survey
 
@@ -44,15 +45,16 @@ def footprint(model: Survey, *, sequences: int, context: int) -> Footprint:
             for name, size_bytes in held.stored_bytes.items()
         ),
         weights_f32=F32_BYTES * sum(elements.values()),
-        tables=sum(
-            F32_BYTES * spec.rotated * context * (2 if spec.long_divisors else 1)
-            for spec in held.tables
-        ),
+        tables=sum(table_bytes(spec, context) for spec in held.tables),
         caches=dict(caches),
         activations=max(
             live_bytes(model.ops(rows, 1)), live_bytes(model.ops(sequences, sequences))
         ),
     )
+
+
+def table_bytes(spec: RopeSpec, context: int) -> int:
+    return F32_BYTES * spec.rotated * context * (2 if spec.long_divisors else 1)
 
 
 def cache_kind(spec: CacheSpec) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from zllm.backend.contract import Cache, Op, PlanKey, Value, Weight
 from zllm.kv_cache.spec import CacheSpec, StateSpec, values_per_token
 from zllm.rope import RopeSpec
-from zllm.runtime.compose import Decoder, create_decoder
+from zllm.runtime.compose import Decoder, create_decoder, uses_of
 from zllm.runtime.recorder import Recorder
 from zllm.runtime.survey_parts import Part, part_of
 
@@ -31,6 +31,14 @@ class Layer:
     state_bytes: int  # per sequence and plane
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One weight as a backend is asked to hold it."""
+
+    parts: tuple[Any, ...]
+    uses: frozenset[str]
+
+
 @dataclass(slots=True)
 class Inventory:
     """Resources that count: what a decoder asks for when it is built."""
@@ -38,6 +46,7 @@ class Inventory:
     tensors: Mapping[str, Any]
     weights: dict[str, Weight] = field(default_factory=dict)
     stored_bytes: dict[str, int] = field(default_factory=dict)
+    loads: dict[str, Load] = field(default_factory=dict)
     caches: dict[str, CacheSpec] = field(default_factory=dict)
     tables: dict[RopeSpec, Weight] = field(default_factory=dict)
     _counted: set[int] = field(default_factory=set)
@@ -51,6 +60,7 @@ class Inventory:
         name = names[0] if len(names) == 1 else f"{names[0]}…{names[-1]}"
         self.weights[name] = Weight(name, shape, parts or rows)
         self.stored_bytes[name] = sum(self._size_bytes(weight) for weight in stored)
+        self.loads[name] = Load(tuple(stored), uses_of(stored[0].shape, read_by))
         return self.weights[name]
 
     def _size_bytes(self, weight: Any) -> int:

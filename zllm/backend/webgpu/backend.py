@@ -13,6 +13,7 @@ from zllm.backend.contract import PACKED_USES, Cache, Group, Op, PlanKey, Record
 from zllm.backend.verdicts import Verdicts
 from zllm.backend.webgpu import launch
 from zllm.backend.webgpu.bandwidth import copy_bandwidth
+from zllm.backend.webgpu.budget import cache_bytes, f32_bytes, free_memory, matrix_bytes
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Device, DeviceInfo
 from zllm.backend.webgpu.lowering import Bank
@@ -216,6 +217,19 @@ class WebGpuBackend:
         if op.name in self._reference_ops:
             return True
         return op.name in self._refused and launch.missing(op, self.device.info) is not None
+
+    def free_bytes(self) -> int | None:
+        """Only a software adapter tells: it shares the machine's memory."""
+        return free_memory() if self.device.info.software else None
+
+    def load_bytes(self, parts: Sequence[LinearWeight], /, *, uses: frozenset[str]) -> int:
+        """What `load` would hold."""
+        packed = len(parts[0].shape) == 2 and uses <= PACKED_USES
+        return matrix_bytes(parts, self.device.info) if packed else f32_bytes(parts)
+
+    def cache_bytes(self, spec: CacheSpec, /, *, group: Group) -> int:
+        """What `new_cache` would hold."""
+        return cache_bytes(spec, group, self._kv_dtype)
 
     def memory(self) -> Mapping[str, int]:
         """Bytes of device memory; activations include carried state and readbacks."""
