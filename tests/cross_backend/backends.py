@@ -28,7 +28,6 @@ class Expected:
     logits: float  # largest |difference| from the f64 truth, as a part of max|logit|
     ids_up_to_gap: float  # greedy ids are equal until the two best logits are closer than this
     marks: tuple[Any, ...] = ()
-    missing: frozenset[str] = frozenset()  # ops that are being written; empty once they are
 
 
 def _oracle() -> Opened:
@@ -70,7 +69,6 @@ BACKENDS = {
         logits=1e-3,
         ids_up_to_gap=1e-3,
         marks=(pytest.mark.vulkan,),
-        missing=frozenset({"index_append", "select"}),
     ),
 }
 

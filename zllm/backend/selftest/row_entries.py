@@ -26,6 +26,7 @@ SHAPES = {"one row": ONE, "a decode of three": THREE, "a prefill": PREFILL, "man
 
 NOT_WEIGHTS = {"f8_e8m0", "bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"}
 WEIGHT_FORMATS = (*(name for name in FORMATS if name not in NOT_WEIGHTS), *SCHEMES)
+SEVERAL_ROWS = {"f16", "q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "mxfp4", "scaled_e4m3", "gptq"}
 
 NORM = op("rms_norm", (value(96), weight(96)), (96,), RmsNormSpec(1e-5))
 GATES = [GatedSpec("silu"), GatedSpec("gelu_tanh"), GatedSpec("swiglu_oai", limit=7.0)]
@@ -82,10 +83,11 @@ def _norms() -> Iterator[Entry]:
 
 
 def _formats() -> Iterator[Entry]:
-    """Every format, of one row and of some."""
+    """Every format, of one row; of some rows those that lie differently on a device."""
     for format in WEIGHT_FORMATS:
         product = op("linear", (value(256), weight(24, 256), None, None), (24,))
-        yield from _over(f"linear {format}", product, "one row", "a prefill", formats=(format,))
+        shapes = ("one row", "a prefill") if format in SEVERAL_ROWS else ("one row",)
+        yield from _over(f"linear {format}", product, *shapes, formats=(format,))
 
 
 def _products() -> Iterator[Entry]:
