@@ -62,7 +62,7 @@ def open_loop(model: Model, setup: Setup, progress: Progress | None = None) -> L
         backend.close()
         if setup.backend != "auto" or backend.name == "oracle":
             raise
-        notice(f"runs on the oracle: {error}")
+        notice(f"--backend auto runs on the oracle: {error}")
     except BaseException:
         backend.close()
         raise

@@ -160,7 +160,7 @@ def create_backend(
         except BackendError as error:
             if name == "webgpu":
                 raise
-            notice(f"runs on the oracle: {error}")
+            notice(f"--backend auto runs on the oracle: {error}")
     from zllm.backend.oracle.backend import OracleBackend
 
     if kv_dtype == "f16" and name == "oracle":

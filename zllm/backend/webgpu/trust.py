@@ -39,6 +39,9 @@ class Scratch(Protocol):
     def release(self) -> None: ...
 
 
+# Some kernels are chosen only for many rows, sequences, heads or experts.
+LARGER = {"rows": 160, "seqs": 8, "history": 200, "heads": 32, "experts": 64, "chosen": 64}
+
 Lowering = Callable[[Op, "Compiler"], "list[Dispatch] | None"]
 OpenScratch = Callable[[Lowering, frozenset[str], int], Any]  # how, ops on the host, lanes
 
@@ -88,17 +91,24 @@ class Trust:
         unknown = digests(op, dispatches) - self._verdicts.of.keys()
         if not unknown:
             return ""
-        used, message = self._probe(op, compiler, info)
-        found = dict.fromkeys(used - self._verdicts.of.keys(), WRONG if message else RIGHT)
-        if message and not used & unknown:  # refused before anything was lowered
-            found |= dict.fromkeys(unknown, UNREACHED)
+        found: dict[str, str] = {}
+        message = ""
+        for larger in (False, True):
+            used, message = self._probe(op, compiler, info, larger=larger)
+            fresh = used - self._verdicts.of.keys() - found.keys()
+            found |= dict.fromkeys(fresh, WRONG if message else RIGHT)
+            if message or unknown <= found.keys():
+                break
         self._verdicts.add(dict.fromkeys(unknown, UNREACHED) | found)
         return message
 
-    def _probe(self, op: Op, compiler: Compiler, info: DeviceInfo) -> tuple[set[str], str]:
+    def _probe(
+        self, op: Op, compiler: Compiler, info: DeviceInfo, *, larger: bool
+    ) -> tuple[set[str], str]:
         """The kernels that a small case of `op` ran, and what was wrong with its results."""
         from zllm.backend.selftest.case import LANES
         from zllm.backend.selftest.cases import case_of
+        from zllm.backend.selftest.reduce import SMALL
         from zllm.backend.selftest.run import check
 
         single, norm = plain(op)
@@ -112,7 +122,9 @@ class Trust:
             return dispatches
 
         try:
-            case = case_of(single, compiler.key, stored_formats(op, compiler), norm=norm)
+            size = replace(SMALL, **LARGER) if larger else SMALL
+            formats = stored_formats(op, compiler)
+            case = case_of(single, compiler.key, formats, size=size, norm=norm)
         except (KeyError, AssertionError):  # there is no such case
             return used, ""
         own = {single.name} if norm is None else {single.name, norm.name}
