@@ -45,6 +45,7 @@ def test_smollm2(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     # Keys and values of 30 layers, 3 heads of 64, f32.
     assert found["memory"]["cache_bytes_per_token"] == 2 * 30 * 3 * 64 * 4
     assert found["memory"]["needs"][0]["caches"] == {"kv": (4096 + 16) * 46080}
+    assert found["memory"]["needs"][0]["kv_f16"] == (4096 + 16) * 23040
 
 
 def test_hugging_face_folder(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,6 +69,8 @@ def _table(found: Json) -> list[str]:
     for kind in needs[0]["caches"]:
         name = CACHE_NAMES.get(kind, kind)
         lines.append((name, *(mib(need["caches"][kind]) for need in needs)))
+        if kind == "kv":
+            lines.append(("  f16 (WebGPU)", *(mib(need["kv_f16"]) for need in needs)))
     rest = {"activations": "activations", "total_packed": "total packed", "total_f32": "total f32"}
     for key, name in rest.items():
         lines.append((name, *(mib(need[key]) for need in needs)))

@@ -12,6 +12,11 @@ class KvSpec:
     kv_heads: int  # G
     head_size: int  # K
 
+    @property
+    def halved(self) -> bool:
+        """Whether it may be kept as f16: kernels read eight such numbers at once."""
+        return self.head_size % 8 == 0
+
 
 @dataclass(frozen=True, slots=True)
 class LatentSpec:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zllm.backend.contract import Op, Value
-from zllm.kv_cache.spec import CacheSpec, StateSpec, values_per_token
+from zllm.kv_cache.spec import CacheSpec, KvSpec, StateSpec, values_per_token
 from zllm.rope import RopeSpec
 from zllm.runtime.compose import PAGE_SLOTS, PLANES_PER_LANE
 from zllm.runtime.survey import F32_BYTES, Survey
@@ -26,6 +26,7 @@ class Footprint:
     weights_f32: int
     tables: int  # of rotary angles
     caches: dict[str, int]  # by what is kept; "state" is held per sequence, all else per token
+    kv_f16: int  # of "kv" where f16 is used, as on WebGPU; the rest is f32
     activations: int  # results of operations; what an operation needs inside is not counted
 
 
@@ -34,8 +35,12 @@ def footprint(model: Survey, *, sequences: int, context: int) -> Footprint:
     vectors = {name for name, weight in held.weights.items() if len(weight.shape) == 1}
     elements = {name: math.prod(weight.shape) for name, weight in held.weights.items()}
     caches: dict[str, int] = defaultdict(int)
+    kv_f16 = 0
     for spec in held.caches.values():
-        caches[cache_kind(spec)] += _cache_bytes(spec, sequences, context)
+        size_bytes = _cache_bytes(spec, sequences, context)
+        caches[cache_kind(spec)] += size_bytes
+        if isinstance(spec, KvSpec):
+            kv_f16 += size_bytes // (2 if spec.halved else 1)
     rows = min(PREFILL_ROWS, context)
     return Footprint(
         sequences=sequences,
@@ -47,6 +52,7 @@ def footprint(model: Survey, *, sequences: int, context: int) -> Footprint:
         weights_f32=F32_BYTES * sum(elements.values()),
         tables=sum(table_bytes(spec, context) for spec in held.tables),
         caches=dict(caches),
+        kv_f16=kv_f16,
         activations=max(
             live_bytes(model.ops(rows, 1)), live_bytes(model.ops(sequences, sequences))
         ),

@@ -55,8 +55,7 @@ def widths(spec: CacheSpec) -> tuple[int, ...]:
 
 def dtype_of(spec: CacheSpec, kv_dtype: Dtype) -> Dtype:
     """How a cache is kept where keys and values are wanted as `kv_dtype`."""
-    halved = isinstance(spec, KvSpec) and spec.head_size % HALF_HEAD == 0
-    return kv_dtype if halved else "f32"
+    return kv_dtype if isinstance(spec, KvSpec) and spec.halved else "f32"
 
 
 def slot_sizes(spec: CacheSpec, kv_dtype: Dtype) -> tuple[int, ...]:
