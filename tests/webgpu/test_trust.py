@@ -17,7 +17,7 @@ from zllm.backend.selftest import cases
 from zllm.backend.verdicts import RIGHT, WRONG, Verdicts, digest
 from zllm.backend.webgpu import launch, trust
 from zllm.embedded import Engine
-from zllm.errors import Notice
+from zllm.errors import BackendError, Notice
 
 pytestmark = pytest.mark.vulkan
 
@@ -117,7 +117,7 @@ def test_a_dropped_column_gives_way_to_the_reference(
 def test_the_fault_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without trust the same fault spoils the logits."""
     seed(monkeypatch, ("rms_norm",), *COLUMN)
-    monkeypatch.setattr(trust.Trust, "_probe", lambda *args: (set(), ""))
+    monkeypatch.setattr(trust.Trust, "_probe", lambda *args, **more: (set(), ""))
     with opened() as (engine, _):
         assert error_of(engine) > 1e-2
 
@@ -141,6 +141,16 @@ def test_a_refused_shader_gives_way(monkeypatch: pytest.MonkeyPatch, wrong: str)
     with opened() as (engine, told):
         assert error_of(engine) <= TOLERANCE
     assert len(told) == 1 and "attend is wrong" in told[0] and "\n" not in told[0]
+
+
+def test_short_memory_is_no_verdict(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*args: Any, **more: Any) -> Any:
+        raise BackendError("activations: 1.0 MiB of device memory: the device is out of memory")
+
+    monkeypatch.setattr("zllm.backend.selftest.run.check", short)
+    with pytest.raises(BackendError, match="out of memory"), opened():
+        pass
+    assert not cache.exists()
 
 
 @pytest.mark.parametrize(
