@@ -15,13 +15,18 @@ from tests.cross_backend.backends import BACKENDS, chosen
 from tests.helpers.tiny_model import GOLDEN
 from zllm.embedded import Engine
 
-EVERYWHERE = [
+MODELS = [
     "deepseek_v3",
     "deepseek_v32",
     "deepseek_v3_fp8",
     "deepseek_v3_noqlora",
     "deepseek_v4",
     "gemma3",
+    "glm5_next",
+    "glm5_next_b",
+    "glm5_next_fp8",
+    "glm5_next_mtp",
+    "glm5_next_notail",
     "glm_moe_dsa",
     "gpt_oss",
     "gpt_oss_mxfp4",
@@ -33,14 +38,6 @@ EVERYWHERE = [
     "qwen2",
     "qwen3",
     "qwen3_moe",
-]
-# Models of ops that only the oracle has so far.
-ORACLE = [
-    "glm5_next",
-    "glm5_next_b",
-    "glm5_next_fp8",
-    "glm5_next_mtp",
-    "glm5_next_notail",
 ]
 PROMPTS = [0, 1, 2]
 
@@ -70,10 +67,10 @@ class Golden:
 
 
 def pairs() -> Iterator[Any]:
-    """Every backend with each model that it can run."""
+    """Every backend with each model."""
     for backend in chosen():
         (name,) = backend.values
-        for model in EVERYWHERE + ORACLE * (name == "oracle"):
+        for model in MODELS:
             yield pytest.param((name, model), marks=backend.marks, id=f"{name}-{model}")
 
 

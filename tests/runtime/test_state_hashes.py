@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cross_backend.test_golden import EVERYWHERE, ORACLE
+from tests.cross_backend.test_golden import MODELS
 from tests.helpers.golden import recorded
 from tests.helpers.tiny_model import GOLDEN
 from zllm.embedded import Engine
@@ -50,7 +50,7 @@ def state_hash(engine: Engine) -> dict[str, str]:
     return hashes
 
 
-@pytest.mark.parametrize("folder", EVERYWHERE + ORACLE)
+@pytest.mark.parametrize("folder", MODELS)
 def test_discarded_and_cancelled_rounds_leave_no_trace(folder: str) -> None:
     golden = recorded(folder)
     prompt, greedy = golden["p0_ids"].tolist(), golden["p0_greedy"].tolist()
