@@ -11,7 +11,6 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Collection,
-    Coroutine,
     Iterator,
     Mapping,
     Sequence,
@@ -26,27 +25,19 @@ from numpy.typing import NDArray
 
 from zllm.answer import Choice, Json
 from zllm.backend.contract import Backend
+from zllm.backend.drive import drive
 from zllm.errors import BackendError, DeviceLost, RequestError, notice
 from zllm.job import Job
 from zllm.model import Model
 from zllm.opening import Setup, open_loop
 from zllm.request import parse_request
-from zllm.runtime.compose import KvDtype
+from zllm.runtime.compose import KvDtype, renew_device
 from zllm.runtime.forced import forced_logits
 
 DEFAULT_CONTEXT = 4096  # tokens, where the model allows more
 DEFAULT_LANES = 16
 
 T = TypeVar("T")
-
-
-def drive(main: Coroutine[Any, Any, T]) -> T:
-    """Run the one async loop synchronously: natively its await blocks and never yields."""
-    try:
-        main.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    raise RuntimeError("the engine yielded natively: a driver awaited something else than a ticket")
 
 
 class Engine:
@@ -172,7 +163,7 @@ class Engine:
             try:
                 return drive(forced_logits(self._loop, batch, lengths))
             except DeviceLost as lost:
-                self._recover(lost)
+                drive(self._recover(lost))
                 self._check_open()
                 return drive(forced_logits(self._loop, batch, lengths))
 
@@ -232,13 +223,13 @@ class Engine:
         try:
             await self._loop.step()
         except DeviceLost as lost:
-            self._recover(lost)
+            await self._recover(lost)
         for job in list(self._jobs.values()):
             for choice in job.choices:
                 if choice.finish is None and choice.pump():
                     self._loop.cancel(choice.sequence, "stop")
 
-    def _recover(self, lost: DeviceLost) -> None:
+    async def _recover(self, lost: DeviceLost) -> None:
         """Open the device anew: requests go on from their token ids. One that loses it twice ends.
 
         With `auto` the oracle takes over then, and where there is no device any more.
@@ -250,10 +241,11 @@ class Engine:
             job.losses += 1
         twice = [job for job in running if job.losses > 1]
         auto = self._setup.backend == "auto"
+        setup = self._setup.on_oracle if twice and auto else self._setup
         try:
-            self._loop = open_loop(
-                self.model, self._setup.on_oracle if twice and auto else self._setup
-            )
+            if setup.backend != "oracle":
+                await renew_device()
+            self._loop = open_loop(self.model, setup)
         except BackendError as error:
             self._lost = True
             self._fail(running, f"{lost}, and it cannot be opened again: {error}")

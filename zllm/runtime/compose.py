@@ -192,6 +192,13 @@ def _open_webgpu(
     )
 
 
+async def renew_device() -> None:
+    """After a loss, before a backend is opened again: in a page the browser is asked first."""
+    from zllm.backend.webgpu.driver import renew
+
+    await renew()
+
+
 def _check_ops(names: Collection[str]) -> None:
     """BackendError names what is no op and lists those that exist."""
     from zllm.backend.oracle.ops import LOWER

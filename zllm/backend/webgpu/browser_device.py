@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel, check_dispatch
-from zllm.errors import BackendError
+from zllm.errors import BackendError, DeviceLost
 
 # What a browser grants without being asked [WebGPU §3.6.2].
 MAX_GRID, MAX_WORKGROUP_BYTES, MAX_INVOCATIONS = 65535, 16384, 256
@@ -223,8 +223,8 @@ class BrowserDevice:
         return self._failure("waiting for a round", error)
 
 
-def lost_error(reason: str) -> BackendError:
-    return BackendError(f"the GPU was lost ({reason})")
+def lost_error(reason: str) -> DeviceLost:
+    return DeviceLost(f"the GPU was lost ({reason})")
 
 
 class BrowserProgram:

@@ -7,6 +7,19 @@ import sys
 from zllm.backend.webgpu.device import Device
 
 
+async def renew() -> None:
+    """Ask the browser for another device after a loss; elsewhere opening one is enough.
+
+    BackendError without one.
+    """
+    if sys.platform == "emscripten":
+        import zllm_page
+
+        from zllm.backend.webgpu.browser_device import request_device
+
+        await request_device(zllm_page)
+
+
 def open_device() -> Device:
     """The preferred adapter's device. BackendError without one."""
     if sys.platform == "emscripten":
