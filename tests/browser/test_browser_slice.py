@@ -21,6 +21,7 @@ from playwright.sync_api import Page, sync_playwright
 from zllm.backend.contract import Group, PlanKey
 from zllm.backend.webgpu.backend import WebGpuBackend
 from zllm.backend.webgpu.export import SWIFTSHADER, ExportDevice
+from zllm.backend.webgpu.store import Dtype
 from zllm.runtime.compose import Groups, ModelResources
 from zllm.runtime.recorder import Recorder
 from zllm.weight.checkpoint import open_checkpoint
@@ -92,10 +93,11 @@ class Exporter:
     directory: Path
     name: str
     model: Path
+    kv_dtype: Dtype = "f16"
 
     def write(self, keys: dict[str, PlanKey]) -> None:
         device = ExportDevice(SWIFTSHADER, self.directory / self.name)
-        backend = WebGpuBackend(device, lanes=LANES)
+        backend = WebGpuBackend(device, lanes=LANES, kv_dtype=self.kv_dtype)
         group = Group("full", PAGE_SLOTS, 1 + CONTEXT // PAGE_SLOTS)
         with closing(open_checkpoint(self.model)) as checkpoint:
             resources = ModelResources(
@@ -135,8 +137,11 @@ def run(page: Page, name: str, what: str, *calls: list[Any]) -> list[Any]:
 OPTIONS = {"pageSlots": PAGE_SLOTS, "scratchLane": LANES}
 
 
+@pytest.mark.parametrize(("kv_dtype", "tolerance"), [("f32", 1e-3), ("f16", 1e-2)])
 @pytest.mark.parametrize("name", ["llama", "llama_rope3"])
-def test_golden_logits(page: Page, export_dir: Path, data_dir: Path, name: str) -> None:
+def test_golden_logits(
+    page: Page, export_dir: Path, data_dir: Path, name: str, kv_dtype: Dtype, tolerance: float
+) -> None:
     folder = data_dir / "golden" / name
     golden = np.load(folder / "golden.npz")
     keys = {
@@ -144,7 +149,7 @@ def test_golden_logits(page: Page, export_dir: Path, data_dir: Path, name: str) 
         "append": PlanKey(16, 1, CONTEXT, "logits"),
         "decode": PlanKey(1, 1, CONTEXT, "logits"),
     }
-    Exporter(export_dir, name, folder).write(keys)
+    Exporter(export_dir, name, folder, kv_dtype).write(keys)
     rounds = {
         0: [["prefill", 27]],
         1: [["prefill", 29], ["append", 13], *[["decode", 1]] * 5, ["append", 16], ["append", 8]],
@@ -155,7 +160,7 @@ def test_golden_logits(page: Page, export_dir: Path, data_dir: Path, name: str) 
         truth = golden[f"p{i}_truth"]
         worst = np.abs(np.array(logits, np.float32) - truth).max() / np.abs(truth).max()
         print(f"{name} prompt {i}: {worst:.1e} of the largest logit")
-        assert worst <= 1e-3
+        assert worst <= tolerance
 
 
 def test_smollm2_answers_as_the_float32_peer(
