@@ -24,8 +24,8 @@ Shape = tuple[str, tuple[str, ...], dict[str, float], tuple[int, int, int]]
 
 READ: tuple[Access, ...] = ("read",)
 MOST_SORTED = 1024  # experts: of an array in workgroup memory
-# Pairs of an average expert from which it pays to sort them; tiles of so many pairs, the largest
-# that an average expert fills by half.
+# Pairs of an average expert from which it pays to sort them, and of tiles: few if that holds an
+# average expert's.
 SORTED_PAIRS = 1.5
 FEW_PAIRS, TILE_PAIRS, TILE_ROWS = (4, 8), 32, 64
 # Fewer workgroups of 64 threads than this leave a large GPU idle: they get more threads.
@@ -168,8 +168,7 @@ def _sorted(op: Op, context: Context, pairs: int) -> list[Dispatch]:
     """Pairs in order, their gated inner values, their products where they were, the rows' sums."""
     spec: ExpertsSpec = op.spec
     x, out = context.view(op.value(0)), context.view(op.outs[0])
-    average = pairs / spec.experts
-    size = next((few for few in FEW_PAIRS if average <= few), TILE_PAIRS)
+    size = tile_size(pairs / spec.experts)
     tiles = min(pairs, pairs // size + spec.experts)
     order = 1 + 3 * tiles
     plan = context.scratch(4 * (order + pairs))
@@ -199,6 +198,11 @@ def _sorted(op: Op, context: Context, pairs: int) -> list[Dispatch]:
         *part(inner, products, False),
         _sum(op, context, products, out),
     ]
+
+
+def tile_size(average: float) -> int:
+    """Pairs of a tile, where an average expert has so many."""
+    return next((few for few in FEW_PAIRS if average <= few), TILE_PAIRS)
 
 
 def tiles_shape(rows: int, gated: bool, size: int, tiles: int, info: DeviceInfo) -> Shape:

@@ -78,19 +78,22 @@ fn finish(to: u32, position: u32, candidates: u32, lane: u32) {
 fn choose(start: u32, candidates: u32, to: u32, lane: u32) {
     var prefix = 0u; // the upper bits of the lowest chosen score
     var left = MOST_CHOSEN; // how many are chosen of those that share them
+    let last = (candidates - 1u) / 4u;
     for (var turn = 0u; turn < 3u; turn++) {
-        let shift = 21u - 11u * min(turn, 1u) - 10u * (turn / 2u); // 21, 10, 0
         for (var bin = lane; bin < BINS; bin += THREADS) {
             atomicStore(&bins[bin], 0u);
         }
         workgroupBarrier();
-        for (var quad = lane; 4u * quad < candidates; quad += THREADS) {
-            let ordered = order(scores[start + quad]);
-            for (var i = 0u; i < min(4u, candidates - 4u * quad); i++) {
-                if (turn == 0u || ordered[i] >> select(10u, 21u, turn == 1u) == prefix) {
-                    atomicAdd(&bins[(ordered[i] >> shift) & select(2047u, 1023u, turn == 2u)], 1u);
-                }
-            }
+        // Four loads at once: a lone workgroup waits for memory.
+        for (var quad = lane; 4u * quad < candidates; quad += 4u * THREADS) {
+            let a = order(scores[start + quad]);
+            let b = order(scores[start + min(quad + THREADS, last)]);
+            let c = order(scores[start + min(quad + 2u * THREADS, last)]);
+            let d = order(scores[start + min(quad + 3u * THREADS, last)]);
+            count_digits(a, 4u * quad, candidates, turn, prefix);
+            count_digits(b, 4u * (quad + THREADS), candidates, turn, prefix);
+            count_digits(c, 4u * (quad + 2u * THREADS), candidates, turn, prefix);
+            count_digits(d, 4u * (quad + 3u * THREADS), candidates, turn, prefix);
         }
         workgroupBarrier();
         find_digit(left, lane);
@@ -100,6 +103,17 @@ fn choose(start: u32, candidates: u32, to: u32, lane: u32) {
         workgroupBarrier();
     }
     number(start, candidates, to, prefix, left, lane);
+}
+
+// Of the four candidates from `first` on those whose upper bits are `prefix`.
+fn count_digits(v: vec4<u32>, first: u32, candidates: u32, turn: u32, prefix: u32) {
+    let shift = select(select(0u, 10u, turn == 1u), 21u, turn == 0u);
+    let bits = select(11u, 10u, turn == 2u);
+    for (var i = 0u; i < 4u; i++) {
+        if (first + i < candidates && (turn == 0u || v[i] >> (shift + bits) == prefix)) {
+            atomicAdd(&bins[(v[i] >> shift) & ((1u << bits) - 1u)], 1u);
+        }
+    }
 }
 
 // Numbers that compare as the scores do; -0 is 0.
