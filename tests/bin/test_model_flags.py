@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.tiny_model import GOLDEN
-from zllm.bin import main
+from zllm.bin import logits, main
 from zllm.bin.model_flags import add_engine, memory_size
 
 
@@ -39,6 +39,14 @@ def test_defaults_are_the_backend_s() -> None:
     add_engine(parser)
     args = parser.parse_args(["--model", "m"])
     assert (args.kv_dtype, args.device_memory, args.context) == (None, None, None)
+
+
+def test_logits_are_exact_unless_told_otherwise() -> None:
+    parser = argparse.ArgumentParser()
+    logits.add_arguments(parser)
+    needed = ["--model", "m", "--out", "o"]
+    assert parser.parse_args(needed).kv_dtype == "f32"
+    assert parser.parse_args([*needed, "--kv-dtype", "f16"]).kv_dtype == "f16"
 
 
 @pytest.mark.vulkan

@@ -20,6 +20,8 @@ from zllm.weight.checkpoint import open_checkpoint
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
+    # Whoever compares logits wants them exact; --kv-dtype f16 shows what a chat computes with.
+    parser.set_defaults(kv_dtype="f32")
     parser.add_argument(
         "--tokens",
         action="append",

@@ -46,7 +46,7 @@ def add_engine(parser: argparse.ArgumentParser, *, model: str | None = None) -> 
     parser.add_argument(
         "--kv-dtype",
         choices=KV_DTYPES,
-        help="how WebGPU keeps keys and values: f16 (default), or f32 for twice the memory",
+        help="how WebGPU keeps keys and values: f16 (default but for logits) or f32",
     )
     parser.add_argument(
         "--device-memory",
