@@ -159,7 +159,7 @@ class Engine:
             parse_request({"tokens": list(tokens)}, vocabulary=self.model.vocabulary)
         with self._lock:
             self._check_open()
-            lengths = split or [max(len(tokens) for tokens in batch)]
+            lengths = split or [max((len(tokens) for tokens in batch), default=0)]
             try:
                 return drive(forced_logits(self._loop, batch, lengths))
             except DeviceLost as lost:
