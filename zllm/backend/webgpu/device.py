@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from zllm.backend.webgpu.tuning import UNTUNED, Tuning
 from zllm.errors import BackendError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class DeviceInfo:
     max_workgroup_bytes: int
     max_invocations: int
     driver: str = ""
+    tuning: Tuning = UNTUNED  # of matrix products
 
 
 class Buffer(Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 
 from zllm.activation import GatedSpec
 from zllm.backend.contract import Op
-from zllm.backend.webgpu.device import Access, Dispatch, Kernel
+from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Context, View
 from zllm.backend.webgpu.wgsl_format import FORMATS
@@ -64,24 +64,41 @@ def lower_layer_norm(op: Op, context: Context) -> list[Dispatch]:
 
 
 def _norm(op: Op, context: Context, more: dict[str, float]) -> Dispatch:
-    """Of each run of as many columns as the weight has."""
     spec: RmsNormSpec | LayerNormSpec = op.spec
-    view, out = context.view(op.value(0)), context.view(op.outs[0])
     banks = [context.banks(op.weight(i))[0] for i in range(1, len(op.ins))]
-    columns = banks[0].columns
-    info = context.info
-    values: dict[str, float] = {
-        "COLUMNS": columns,
-        "ROWS": view.rows,
-        "RUNS": view.columns // columns,
-        "EPS": spec.eps,
+    values = more | {"COLUMNS": banks[0].columns, "EPS": spec.eps}
+    view, out = context.view(op.value(0)), context.view(op.outs[0])
+    return _norm_dispatch(op.name, view, [b.buffer for b in banks], out, values, context.info)
+
+
+def rms_norm_dispatch(
+    x: View, weight: Buffer, out: View, spec: RmsNormSpec, info: DeviceInfo
+) -> Dispatch:
+    """Of whole rows."""
+    values = {"COLUMNS": x.columns, "EPS": spec.eps, "OFFSET": spec.offset}
+    return _norm_dispatch("rms_norm", x, [weight], out, values, info)
+
+
+def _norm_dispatch(
+    name: str,
+    x: View,
+    weights: list[Buffer],
+    out: View,
+    values: dict[str, float],
+    info: DeviceInfo,
+) -> Dispatch:
+    """Of each run of COLUMNS."""
+    runs = x.columns // int(values["COLUMNS"])
+    values = values | {
+        "ROWS": x.rows,
+        "RUNS": runs,
         "THREADS": max(info.subgroup_size, 4) if info.software else 128,
-    } | places(x=view, out=out)
+    }
     read: Access = "read"
-    access: tuple[Access, ...] = (*[read] * (1 + len(banks)), "write")
-    kernel = Kernel(op.name, compose(reduction(info), op.name), access, constants(values | more))
-    buffers = (view.buffer, *(bank.buffer for bank in banks), out.buffer)
-    return Dispatch(kernel, buffers, strided_grid(view.rows * view.columns // columns, info))
+    access: tuple[Access, ...] = (read, *[read] * len(weights), "write")
+    wgsl = compose(reduction(info), name)
+    kernel = Kernel(name, wgsl, access, constants(values | places(x=x, out=out)))
+    return Dispatch(kernel, (x.buffer, *weights, out.buffer), strided_grid(x.rows * runs, info))
 
 
 def lower_gated(op: Op, context: Context) -> list[Dispatch]:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zllm.activation import GatedSpec
 from zllm.backend.contract import Op
 from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
-from zllm.backend.webgpu.elementwise import activation, gated_dispatch
-from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
+from zllm.backend.webgpu.elementwise import activation, gated_dispatch, rms_norm_dispatch
+from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
 from zllm.backend.webgpu.lowering import Bank, Context, View
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 from zllm.linear import LinearSpec
 from zllm.norm import RmsNormSpec
 
 ACCESS: tuple[Access, ...] = ("read", "read", "read", "read", "read", "write")
 
-# Tokens up to which one workgroup for four matrix rows beats tiles; the kernel holds no more.
-ROWS_TOKENS = 8
-ROWS_THREADS = 64
+ROWS_THREADS = 64  # of a workgroup that reduces over rows of experts
 NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
+STAGED_QUADS = 1024  # 16 KiB
+FOLDED_TOKENS = 1  # up to which a product computes the norm of its x
 TILE_ROWS, TILE_TOKENS = 64, 32
+WIDE_ROWS, WIDE_TOKENS = 128, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def _lower_linear(
         residual=None if residual is None else context.view(residual),
         factor=spec.product.scale if isinstance(spec.product, LinearSpec) else 1.0,
     )
-    return [dispatch(product, bank, context.info) for bank in context.banks(w)]
+    before, product = _apart(product, context)
+    return [*before, *(dispatch(product, bank, context.info) for bank in context.banks(w))]
 
 
 def lower_gated_linear(op: Op, context: Context) -> list[Dispatch]:
@@ -97,16 +100,27 @@ def _lower_gated(
         bias=_vector(bias, context),
         gated=spec.product,
     )
+    before, product = _apart(product, context)
     banks = context.banks(w)
     if len(banks) == 1:
-        return [dispatch(product, banks[0], context.info)]
+        return [*before, dispatch(product, banks[0], context.info)]
     width = out.columns
     both = context.scratch(4 * out.rows * 2 * width)
     gate = View(both, 0, 2 * width, out.rows, width)
     up = View(both, width, 2 * width, out.rows, width)
     plain = replace(product, out=View(both, 0, 2 * width, out.rows, 2 * width), gated=None)
     parts = [dispatch(plain, bank, context.info) for bank in banks]
-    return [*parts, gated_dispatch(gate, up, out, spec.product)]
+    return [*before, *parts, gated_dispatch(gate, up, out, spec.product)]
+
+
+def _apart(product: Product, context: Context) -> tuple[list[Dispatch], Product]:
+    """The norm by itself for several tokens: inside the product each workgroup would repeat it."""
+    x = product.x
+    if product.norm is None or x.rows <= FOLDED_TOKENS:
+        return [], product
+    out = View(context.scratch(4 * x.rows * x.columns), 0, x.columns, x.rows, x.columns)
+    norm = rms_norm_dispatch(x, product.norm, out, product.norm_spec, context.info)
+    return [norm], replace(product, x=out, norm=None)
 
 
 def _vector(weight: Any, context: Context) -> Buffer | None:
@@ -144,10 +158,13 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
         values |= activation(product.gated)
     if residual is not None:
         values |= {"RESIDUAL_OFFSET": residual.offset, "RESIDUAL_STRIDE": residual.stride}
-    shape, sources, more, grid = _shape(rows, x.rows, product.gated is not None, info)
-    decode = FORMATS[bank.format].sources
-    wgsl = compose(_input(product, bank), *decode, "silu", "activation", "product", *sources)
-    kernel = Kernel(f"{shape}_{bank.format}", wgsl, ACCESS, constants(values | more))
+    shape = _shape(bank, rows, x.rows, product.gated is not None, info)
+    decode = gpu_sources(bank.format) if not info.software else FORMATS[bank.format].sources
+    wgsl = compose(_input(product, bank), *decode, "silu", "activation", "product", *shape.sources)
+    sizes = "".join(f"const {name}: u32 = {value}u;\n" for name, value in shape.text.items())
+    wgsl = sizes + unroll(wgsl, shape.text)
+    name = f"{shape.sources[-1]}_{bank.format}"
+    kernel = Kernel(name, wgsl, ACCESS, constants(values | shape.values))
     # WGSL has no optional binding: where nothing is read, x stands in.
     buffers = (
         bank.buffer,
@@ -157,7 +174,12 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
         residual.buffer if residual is not None else x.buffer,
         out.buffer,
     )
-    return Dispatch(kernel, buffers, grid)
+    return Dispatch(kernel, buffers, shape.grid)
+
+
+def gpu_sources(format: str) -> tuple[str, ...]:
+    """With the unpacking that suits GPUs; decoded values are the same."""
+    return tuple("unpack" if name == "spread" else name for name in FORMATS[format].sources)
 
 
 def _input(product: Product, bank: Bank) -> str:
@@ -166,21 +188,61 @@ def _input(product: Product, bank: Bank) -> str:
     return "input_vec4" if whole else "input_scalar"
 
 
-def _shape(
-    rows: int, tokens: int, gated: bool, info: DeviceInfo
-) -> tuple[str, tuple[str, ...], dict[str, float], tuple[int, int, int]]:
-    """(name, sources, own constants, grid) of the kernel that suits the device and the sizes."""
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of a kernel: its own sources, what they need, its grid."""
+
+    sources: tuple[str, ...]
+    values: dict[str, float]  # overrides
+    grid: tuple[int, int, int]
+    text: dict[str, int] = field(default_factory=dict)  # sizes of arrays and of unrolled loops
+
+
+def _shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
+    """What suits the device and the sizes."""
+    tuning = info.tuning
     if info.software:
         threads = lanes_threads(rows)
         grid = (ceil_div(rows, (4 if gated else 8) * threads), ceil_div(tokens, LANES_TOKENS), 1)
-        return "product_lanes", ("product_lanes",), {"THREADS": threads}, grid
-    if tokens <= ROWS_TOKENS:
-        groups = ceil_div(rows, 2 if gated else 4)
-        more: dict[str, float] = {"THREADS": ROWS_THREADS, "GROUPS": groups}
-        return "product_rows", (reduction(info), "product_rows"), more, strided_grid(groups, info)
+        return Shape(("product_lanes",), {"THREADS": threads}, grid)
+    if tokens <= tuning.few_tokens:
+        return _few_shape(bank, rows, tokens, gated, info)
+    if tokens >= tuning.wide_tokens:
+        tiles = ceil_div(rows, WIDE_ROWS // 2 if gated else WIDE_ROWS)
+        grid = (min(tiles, info.max_grid), ceil_div(tokens, WIDE_TOKENS), 1)
+        return Shape(("product_tile_wide",), {"TILES": tiles}, grid, {"SPAN": WIDE_TOKENS})
     tiles = ceil_div(rows, TILE_ROWS // 2 if gated else TILE_ROWS)
     grid = (min(tiles, info.max_grid), ceil_div(tokens, TILE_TOKENS), 1)
-    return "product_tile", ("product_tile",), {"TILES": tiles}, grid
+    return Shape(("product_tile",), {"TILES": tiles}, grid)
+
+
+def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
+    few = info.tuning.few(bank.format, tokens)
+    teams = ceil_div(rows, few.rows // 2 if gated else few.rows)
+    chunk = STAGED_QUADS >> (tokens - 1).bit_length()
+    sums = few.rows * tokens + 1  # a lane
+    threads = few.threads
+    while sums * threads > 4 * STAGED_QUADS:
+        threads //= 2
+    lanes = min(few.lanes, threads)
+    text = {
+        "EACH": few.rows,
+        "BATCH": tokens,
+        "QUADS": FORMATS[bank.format].elements // 4,
+        "CHUNK": chunk,
+        "STAGED": max(chunk * tokens, ceil_div(sums * threads, 4)),
+    }
+    values: dict[str, float] = {"THREADS": threads, "TEAMS": teams, "LANES": lanes}
+    grid = strided_grid(ceil_div(teams, threads // lanes), info)
+    return Shape((_quads(bank.format), "product_staged"), values, grid, text)
+
+
+def _quads(format: str) -> str:
+    """The source that decodes whole blocks quad by quad."""
+    if format in ("f16", "bf16"):
+        return "quads_floats"
+    decode = FORMATS[format].sources[-1]
+    return decode.replace("decode", "quads")
 
 
 def lanes_threads(rows: int) -> int:

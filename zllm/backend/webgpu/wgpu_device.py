@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel, check_dispatch
+from zllm.backend.webgpu.wgpu_module import create_module
 from zllm.backend.webgpu.wgpu_program import Call, Ring, WgpuBuffer, WgpuProgram
 from zllm.errors import BackendError, DeviceLost
 
@@ -302,8 +303,8 @@ class WgpuDevice:
     def _pipeline(self, kernel: Kernel) -> Any:
         if kernel not in self._pipelines:
             if kernel.wgsl not in self._modules:
-                self._modules[kernel.wgsl] = self.handle.create_shader_module(
-                    code=self._preamble + kernel.wgsl, label=kernel.name
+                self._modules[kernel.wgsl] = create_module(
+                    self.handle, self._preamble + kernel.wgsl, kernel.name
                 )
             self._pipelines[kernel] = self.handle.create_compute_pipeline(
                 layout=self._layout(kernel.access)[1],

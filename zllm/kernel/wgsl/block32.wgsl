@@ -1,5 +1,6 @@
 // x beside a block of 32 quantised elements.
 const PARTS: u32 = 4u; // of 8 elements in a block
+const TURN: u32 = 7u; // see product_staged.wgsl
 override BLOCKS: u32; // of a row
 
 // z: x times SPREAD, which undoes where in a word the format's integers stand.

@@ -1,5 +1,6 @@
 // x beside a block of 8 plain floats.
 const PARTS: u32 = 1u; // of 8 elements in a block
+const TURN: u32 = 1u; // see product_staged.wgsl
 override BLOCKS: u32; // of a row
 
 struct Input {

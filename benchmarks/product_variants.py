@@ -1,0 +1,368 @@
+"""Matrix products of one device in many settings: checked, then timed, beside a copy kernel.
+
+Weights rotate through more memory than a GPU's L2 holds. Each figure is GPU time, of a pass in
+which every dispatch waits for the one before, as in a round; other work keeps the clock up before
+it. The share is of the rate at which a WGSL kernel copies (bytes read and written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product as every
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import wgpu
+
+from benchmarks.machine import describe
+from tests.kernel.bench import random_blocks
+from zllm.activation import GatedSpec
+from zllm.backend.webgpu import wgpu_module
+from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
+from zllm.backend.webgpu.launch import resident
+from zllm.backend.webgpu.lowering import Bank, View
+from zllm.backend.webgpu.product import FOLDED_TOKENS, Product, dispatch
+from zllm.backend.webgpu.tuning import Choice, Few, Tuning
+from zllm.backend.webgpu.wgpu_device import WgpuDevice, choose_adapter, timestamp_period_ns
+from zllm.backend.webgpu.wgpu_program import public_recorder
+from zllm.norm import RmsNormSpec
+from zllm.quant import formats
+
+COPY = Kernel(
+    "copy",
+    "@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;\n"
+    "@group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;\n"
+    "override SIZE: u32;\n"
+    "@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>,\n"
+    "    @builtin(num_workgroups) n: vec3<u32>) {\n"
+    "    for (var i = id.x; i < SIZE; i += 256u * n.x) { y[i] = x[i]; }\n}\n",
+    ("read", "write"),
+)
+
+
+WARM_BYTES, WARM_COUNT = 256 << 20, 200  # times four: about 0.1 s on an H200
+
+
+@dataclass(frozen=True)
+class Shape:
+    name: str
+    rows: int  # of the matrix
+    columns: int
+    normed: bool = False
+    gated: bool = False
+
+
+WIDE = (
+    Shape("qkv", 6144, 4096, normed=True),
+    Shape("o", 4096, 4096),
+    Shape("gate_up", 28672, 4096, normed=True, gated=True),
+    Shape("down", 4096, 14336),
+    Shape("head", 128256, 4096, normed=True),
+)
+NARROW = (
+    Shape("s_qkv", 960, 576, normed=True),
+    Shape("s_o", 576, 576),
+    Shape("s_gate_up", 3072, 576, normed=True, gated=True),
+    Shape("s_down", 576, 1536),
+    Shape("s_head", 49152, 576, normed=True),
+)
+SHAPES = {shape.name: shape for shape in WIDE + NARROW}
+
+
+class TimedDevice(WgpuDevice):
+    """Compute passes can be timed."""
+
+    more_features = ("timestamp-query",)
+
+
+class Workshop:
+    """Banks and buffers on a device."""
+
+    def __init__(self, device: WgpuDevice, *, rotated_bytes: int) -> None:
+        self.device = device
+        self.random = np.random.default_rng(7)
+        self._rotated_bytes = rotated_bytes
+
+    def buffer(self, data: np.ndarray[Any, Any]) -> Buffer:
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        buffer = self.device.buffer(flat.size, "bench")
+        self.device.write(buffer, 0, flat.data)
+        return buffer
+
+    def bank(self, format: str, encoded: np.ndarray[Any, Any], rows: int, columns: int) -> Bank:
+        """Encoded rows, repeated as far as needed, in their resident form."""
+        form = resident(format, columns, self.device.info)
+        size = -(-encoded.shape[1] // 4) * 4
+        raw = Bank(self.device.buffer(size * rows, "raw"), format, 0, rows, columns, size // 4)
+        padded = np.zeros((len(encoded), size), np.uint8)
+        padded[:, : encoded.shape[1]] = encoded
+        for first in range(0, rows, len(padded)):
+            part = padded[: rows - first]
+            self.device.write(raw.buffer, first * size, part.reshape(-1).data)
+        if form.repack is None:
+            return raw
+        held = self.device.buffer(4 * rows * form.row_words, "bank")
+        bank = Bank(held, form.format, 0, rows, columns, form.row_words)
+        self.device.program(form.repack(raw, bank)).submit(memoryview(b"")).wait()
+        self.device.destroy(raw.buffer)
+        return bank
+
+    def rotated(self, format: str, shape: Shape) -> list[Bank]:
+        encoded = random_blocks(self.random, format, 256, shape.columns)
+        first = self.bank(format, encoded, shape.rows, shape.columns)
+        size = first.buffer.size_bytes
+        banks = [first]
+        while size * len(banks) < self._rotated_bytes:
+            copy = self.device.buffer(size, "bank")
+            self.device.copy([(first.buffer, 0, copy, 0, size)])
+            banks.append(replace(first, buffer=copy))
+        return banks
+
+    def product(self, shape: Shape, tokens: int, x: Any = None, norm: Any = None) -> Product:
+        if x is None:
+            x = self.random.standard_normal((tokens, shape.columns)).astype(np.float32)
+            norm = self.random.standard_normal(shape.columns).astype(np.float32)
+        width = shape.rows // 2 if shape.gated else shape.rows
+        out = self.buffer(np.full(tokens * width, np.nan, np.float32))
+        return Product(
+            View(self.buffer(x), 0, shape.columns, tokens, shape.columns),
+            View(out, 0, width, tokens, width),
+            self.buffer(norm) if shape.normed and tokens <= FOLDED_TOKENS else None,
+            RmsNormSpec(1e-5),
+            gated=GatedSpec("silu") if shape.gated else None,
+        )
+
+    def free(self, product: Product, banks: Sequence[Bank]) -> None:
+        for buffer in (product.x.buffer, product.out.buffer, product.norm):
+            if buffer is not None:
+                self.device.destroy(buffer)
+        for bank in banks:
+            self.device.destroy(bank.buffer)
+
+
+class Stopwatch:
+    """GPU time by timestamps: a submit's clock on the host also holds what wgpu does before it."""
+
+    def __init__(self, device: WgpuDevice) -> None:
+        self.device = device
+        self.period_ns = timestamp_period_ns(device.handle)
+        self.queries = device.handle.create_query_set(type="timestamp", count=2)
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        self.stamps = device.handle.create_buffer(size=256, usage=usage)
+        self._heat: Dispatch | None = None
+
+    def seconds(self, cycle: Sequence[Dispatch], count: int) -> float:
+        """Of `count` dispatches, one after another; the best of three."""
+        device = self.device
+        calls = [device._bind(dispatch) for dispatch in cycle]
+        record = public_recorder([calls[i % len(calls)] for i in range(count)])
+        times = []
+        for _ in range(4):
+            encoder = device.handle.create_command_encoder()
+            writes = {
+                "query_set": self.queries,
+                "beginning_of_pass_write_index": 0,
+                "end_of_pass_write_index": 1,
+            }
+            compute = encoder.begin_compute_pass(timestamp_writes=writes)
+            record(compute)
+            compute.end()
+            encoder.resolve_query_set(self.queries, 0, 2, self.stamps, 0)
+            device.handle.queue.submit([encoder.finish()])
+            raw = device.handle.queue.read_buffer(self.stamps, 0, 16)
+            begun, ended = np.frombuffer(raw, np.uint64)
+            times.append(float(ended - begun) * self.period_ns * 1e-9)
+        return min(times[1:])
+
+    def warm_up(self) -> None:
+        """Keeps the GPU busy for a while: its clock falls while the host compiles."""
+        if self._heat is None:
+            a, b = (self.device.buffer(WARM_BYTES, "warm") for _ in range(2))
+            kernel = replace(COPY, constants=(("SIZE", float(WARM_BYTES // 16)),))
+            self._heat = Dispatch(kernel, (a, b), (4096, 1, 1))
+        self.seconds([self._heat], WARM_COUNT)
+
+    def paced(self, cycle: Sequence[Dispatch], least_s: float) -> float:
+        """Seconds of one dispatch of the cycle, of a submit of at least `least_s`."""
+        once = self.seconds(cycle, len(cycle)) / len(cycle)
+        if not self.device.info.software:
+            self.warm_up()
+        count = min(1024, max(len(cycle), int(least_s / max(once, 1e-7))))
+        return self.seconds(cycle, count) / count
+
+
+def copy_rate(watch: Stopwatch, size_bytes: int, least_s: float) -> float:
+    """Bytes read and written a second."""
+    device = watch.device
+    a, b = (device.buffer(size_bytes, "copy") for _ in range(2))
+    kernel = replace(COPY, constants=(("SIZE", float(size_bytes // 16)),))
+    rates = []
+    for groups in (4096, 16384, 65535):
+        took = watch.paced([Dispatch(kernel, (a, b), (groups, 1, 1))], least_s)
+        rates.append(2 * size_bytes / took)
+    device.destroy(a)
+    device.destroy(b)
+    return max(rates)
+
+
+def empty_seconds(watch: Stopwatch, least_s: float) -> float:
+    """Of a dispatch that does next to nothing, behind the one before."""
+    a, b = (watch.device.buffer(256, "empty") for _ in range(2))
+    kernel = replace(COPY, constants=(("SIZE", 1.0),))
+    return watch.paced([Dispatch(kernel, (a, b), (1, 1, 1))], least_s)
+
+
+def with_few(info: DeviceInfo, few: Few) -> DeviceInfo:
+    return replace(info, tuning=Tuning((Choice("", 64, few),), few_tokens=64))
+
+
+def few_variants(tokens: int, thin: bool) -> Iterator[tuple[str, Few]]:
+    for threads, rows, lanes in every((64, 128, 256), (2, 4, 8), (8, 16, 32)):
+        if not (thin and (rows == 8 or lanes == 8)):
+            yield f"{threads}x{rows}/{lanes}", Few(threads, rows, lanes)
+
+
+def variants(info: DeviceInfo, tokens: int, thin: bool) -> Iterator[tuple[str, DeviceInfo]]:
+    if tokens <= 16:
+        for name, few in few_variants(tokens, thin):
+            yield name, with_few(info, few)
+    if tokens > 8:
+        yield "tile", replace(info, tuning=Tuning(few_tokens=0, wide_tokens=1 << 20))
+        yield "wide", replace(info, tuning=Tuning(few_tokens=0, wide_tokens=1))
+
+
+def check(shop: Workshop, info: DeviceInfo, format: str, tokens: int) -> float:
+    """Worst error of the largest result, over shapes small and awkward."""
+    worst = 0.0
+    for shape in (
+        Shape("plain", 150, 768, normed=True),
+        Shape("gated", 142, 256, normed=True, gated=True),
+    ):
+        encoded = random_blocks(shop.random, format, shape.rows, shape.columns)
+        bank = shop.bank(format, encoded, shape.rows, shape.columns)
+        x = shop.random.standard_normal((tokens, shape.columns)).astype(np.float32)
+        norm = shop.random.standard_normal(shape.columns).astype(np.float32)
+        product = shop.product(shape, tokens, x, norm)
+        shop.device.program([dispatch(product, bank, info)]).submit(memoryview(b"")).wait()
+        size = product.out.buffer.size_bytes
+        got = np.frombuffer(shop.device.read(product.out.buffer, 0, size), np.float32)
+        v = x.astype(np.float64)
+        if tokens <= FOLDED_TOKENS:
+            v = v / np.sqrt((v * v).mean(1, keepdims=True) + 1e-5) * norm
+        y = v @ formats.decode(format, encoded, shape.columns).astype(np.float64).T
+        if shape.gated:
+            gate, up = np.split(y, 2, axis=1)
+            y = gate / (1 + np.exp(-gate)) * up
+        error = np.abs(got.reshape(y.shape) - y).max() / np.abs(y).max()
+        worst = max(worst, float(error) if np.isfinite(error) else np.inf)
+        shop.free(product, [bank])
+    return worst
+
+
+def probe(device: WgpuDevice) -> dict[str, Any]:
+    """What the adapter offers, and whether cooperative matrices can be had."""
+    adapter = device.handle.adapter
+    found: dict[str, Any] = {"features": sorted(adapter.features), "info": dict(adapter.info)}
+    try:
+        choose_adapter().request_device_sync(required_features=["cooperative-matrix"])
+        found["cooperative-matrix"] = "granted"
+    except (wgpu.GPUError, RuntimeError) as error:
+        found["cooperative-matrix"] = str(error)[:300]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--formats", default="f16,q8_0,q4_0,q4_1,bf16")
+    parser.add_argument("--shapes", default="o,gate_up")
+    parser.add_argument("--tokens", default="1,8,512")
+    parser.add_argument("--seconds", type=float, default=150.0, help="stop after so long")
+    parser.add_argument("--least-ms", type=float, default=8.0, help="of one submit")
+    parser.add_argument("--checks", type=int, help="1: bounds, 2: of loops (as in browsers)")
+    parser.add_argument("--thin", action="store_true", help="fewer settings")
+    args = parser.parse_args()
+    begun = time.perf_counter()
+    device = TimedDevice(choose_adapter())
+    watch = Stopwatch(device)
+    info = replace(device.info, software=False)
+    least_s = args.least_ms / 1e3
+    small = device.info.software
+    results: dict[str, Any] = {"machine": describe(), "adapter": device.info.name}
+    results["probe"] = probe(device)
+    print(results["probe"])
+    rate = copy_rate(watch, (8 << 20) if small else (1 << 30), least_s)
+    print(f"{device.info.name}: copies {rate / 1e12:.3f} TB/s")
+    results["copy_bytes_per_s"] = rate
+    results["empty_us"] = 1e6 * empty_seconds(watch, least_s)
+    print(f"a dispatch that copies 16 bytes takes {results['empty_us']:.2f} us")
+    if args.checks is not None:
+        wgpu_module.CHECKS = args.checks
+    shop = Workshop(device, rotated_bytes=(1 << 20) if small else (256 << 20))
+    rows = results["rows"] = []
+    for tokens, format in every(map(int, args.tokens.split(",")), args.formats.split(",")):
+        right: dict[str, float] = {}
+        for name in args.shapes.split(","):
+            shape = SHAPES[name]
+            if time.perf_counter() - begun > args.seconds:
+                continue
+            banks = shop.rotated(format, shape)
+            product = shop.product(shape, tokens)
+            for variant, tuned in variants(info, tokens, args.thin):
+                if time.perf_counter() - begun > args.seconds:
+                    break
+                if variant not in right:
+                    right[variant] = check(shop, tuned, format, tokens)
+                if not right[variant] < 1e-4:
+                    rows.append(
+                        {
+                            "format": format,
+                            "tokens": tokens,
+                            "variant": variant,
+                            "shape": name,
+                            "error": right[variant],
+                            "us": 1e9,
+                        }
+                    )
+                    print("WRONG", format, tokens, variant, right[variant])
+                    continue
+                cycle = [dispatch(product, bank, tuned) for bank in banks]
+                took = watch.paced(cycle, least_s)
+                weight_bytes = banks[0].buffer.size_bytes
+                rows.append(
+                    {
+                        "format": format,
+                        "tokens": tokens,
+                        "shape": name,
+                        "variant": variant,
+                        "checks": wgpu_module.CHECKS,
+                        "us": took * 1e6,
+                        "error": right[variant],
+                        "share": weight_bytes / took / rate,
+                        "tflops": 2 * shape.rows * shape.columns * tokens / took / 1e12,
+                    }
+                )
+            table(rows, format, tokens, name)
+            shop.free(product, banks)
+    print(f"{time.perf_counter() - begun:.0f} s, {len(rows)} figures")
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def table(rows: list[dict[str, Any]], format: str, tokens: int, shape: str) -> None:
+    found = [r for r in rows if (r["format"], r["tokens"], r["shape"]) == (format, tokens, shape)]
+    found.sort(key=lambda r: float(r["us"]))
+    line = " | ".join(
+        f"{r['variant']} {r['us']:.1f}us {100 * r.get('share', 0):.0f}% {r.get('tflops', 0):.1f}T"
+        for r in found[:7] + found[-1:]
+    )
+    print(f"{format} x{tokens} {shape}: {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""How a device likes its matrix products: settings of kernels by format and number of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Few:
+    """Of the kernel for few tokens (product_staged.wgsl)."""
+
+    threads: int  # of a workgroup
+    rows: int  # matrix rows of a team; even
+    lanes: int  # of a team
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A setting for banks of a format and up to so many tokens."""
+
+    format: str  # "" for every other
+    tokens: int
+    few: Few
+
+
+# Measured on an H200, where they are among the best for every format; others were not at hand.
+DEFAULT = (Choice("", 1, Few(128, 4, 32)), Choice("", 1 << 30, Few(128, 2, 16)))
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The first choice that fits is taken."""
+
+    choices: tuple[Choice, ...] = ()
+    few_tokens: int = 8  # above it, tiles
+    wide_tokens: int = 65  # from it on, the wider tiles
+
+    def few(self, format: str, tokens: int) -> Few:
+        for choice in (*self.choices, *DEFAULT):
+            if choice.format in ("", format) and tokens <= choice.tokens:
+                return choice.few
+        raise AssertionError(tokens)
+
+
+UNTUNED = Tuning()

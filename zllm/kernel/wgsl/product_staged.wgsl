@@ -1,0 +1,142 @@
+// GPUs, few tokens: x lies in workgroup memory, CHUNK quads of each of BATCH tokens at a time.
+// LANES threads share a team of EACH matrix rows (of which half are gates if GATED); each decodes
+// whole blocks, every weight once.
+override THREADS: u32;
+override TEAMS: u32; // of EACH matrix rows, in the whole grid
+override LANES: u32; // of a team; at least 4
+
+var<workgroup> staged: array<vec4<f32>, STAGED>; // at least BATCH · CHUNK
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let mine = THREADS / LANES;
+    for (var first = group.x * mine; first < TEAMS; first += groups.x * mine) {
+        product_teams(first, lane);
+    }
+}
+
+fn product_teams(first_team: u32, lane: u32) {
+    let row = (first_team + lane / LANES) * select(EACH, EACH / 2u, GATED);
+    // unroll i EACH
+    let start_$i = row_start(matrix_row(row, $iu));
+    // end
+    // unroll t BATCH
+    // unroll i EACH
+    var sum_$t_$i = 0.0;
+    // end
+    // end
+    var squares = 0.0;
+    for (var first = 0u; first < BLOCKS * QUADS; first += CHUNK) {
+        squares += stage(first, lane);
+        workgroupBarrier();
+        let blocks = min(CHUNK, BLOCKS * QUADS - first) / QUADS;
+        for (var b = lane % LANES; b < blocks; b += LANES) {
+            // unroll i EACH
+            let block_$i = block_at(start_$i, first / QUADS + b);
+            // end
+            // unroll k QUADS
+            let at_$k = turned(b * QUADS + $ku);
+            // unroll i EACH
+            let w_$k_$i = block_quad_$k(block_$i);
+            // end
+            // unroll t BATCH
+            let v_$k_$t = staged[$tu * CHUNK + at_$k];
+            // unroll i EACH
+            sum_$t_$i = add_dot(sum_$t_$i, w_$k_$i, v_$k_$t);
+            // end
+            // end
+            // end
+        }
+        workgroupBarrier();
+    }
+    // unroll t BATCH
+    // unroll i EACH
+    keep(EACH * $tu + $iu, lane, sum_$t_$i);
+    // end
+    // end
+    if (NORM) {
+        keep(EACH * BATCH, lane, squares);
+    }
+    workgroupBarrier();
+    store_teams(first_team, lane);
+    workgroupBarrier();
+}
+
+// Where a quad of a chunk lies: lanes that read the same quad of neighbouring blocks meet different
+// banks.
+fn turned(quad: u32) -> u32 {
+    return quad ^ ((quad >> 3u) & TURN);
+}
+
+// Returns the sum of squares that this thread saw; of the one token, for several are not normalised
+// here.
+fn stage(first: u32, lane: u32) -> f32 {
+    var squares = 0.0;
+    for (var i = lane; i < BATCH * CHUNK; i += THREADS) {
+        let quad = i % CHUNK;
+        if (first + quad < BLOCKS * QUADS) {
+            var v = x4(i / CHUNK, first + quad);
+            if (NORM) {
+                squares += dot(v, v);
+                v *= norm4(first + quad);
+            }
+            staged[i / CHUNK * CHUNK + turned(quad)] = v;
+        }
+    }
+    return squares;
+}
+
+fn add_dot(sum: f32, w: vec4<f32>, v: vec4<f32>) -> f32 {
+    return fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
+}
+
+// Each lane's share of sum j, in memory that holds x no more.
+fn keep(j: u32, lane: u32, share: f32) {
+    let at = j * THREADS + lane;
+    staged[at / 4u][at % 4u] = share;
+}
+
+fn total(from_lane: u32, j: u32, lanes: u32) -> f32 {
+    let at = (j * THREADS + from_lane) / 4u;
+    var sum = staged[at];
+    for (var i = 1u; i < lanes / 4u; i++) {
+        sum += staged[at + i];
+    }
+    return sum.x + sum.y + sum.z + sum.w;
+}
+
+// The results of the workgroup's teams, from `first_team` on.
+fn store_teams(first_team: u32, lane: u32) {
+    let results = select(EACH, EACH / 2u, GATED); // of a team and token
+    let rows = THREADS / LANES * results;
+    for (var i = lane; i < rows * BATCH; i += THREADS) {
+        let t = i / rows;
+        let r = i % rows;
+        let row = first_team * results + r;
+        if (row < ROWS) {
+            var s = 1.0;
+            if (NORM) {
+                s = norm_scale(total(0u, EACH * BATCH, THREADS));
+            }
+            let j = EACH * t + r % results;
+            let y = s * total(r / results * LANES, j, LANES);
+            if (GATED) {
+                store_gated(t, row, y, s * total(r / results * LANES, j + EACH / 2u, LANES));
+            } else {
+                store(t, row, y);
+            }
+        }
+    }
+}
+
+// The team's matrix row i; beyond the end, the last one.
+fn matrix_row(row: u32, i: u32) -> u32 {
+    if (GATED) {
+        return min(row + i % (EACH / 2u), ROWS - 1u) + ROWS * (i / (EACH / 2u));
+    }
+    return min(row + i, ROWS - 1u);
+}
