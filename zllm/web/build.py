@@ -25,6 +25,16 @@ NATIVE_ONLY = ("bin/", "web/site/", "web/build.py", "web/serve.py", "web/parts.p
 # Of NumPy, what only its own tests and C compilers read.
 NUMPY_UNUSED = ("/tests/", "/f2py/", "/_pyinstaller/", "/distutils/")
 NUMPY_SUFFIXES = (".h", ".a", ".pyi", ".pxd", ".pyx", ".c", ".ini", ".pc")
+# Of the standard library, what speaks to mail, terminals and devices that a page does not have.
+STDLIB_UNUSED = (
+    "aifc", "cgi", "chunk", "crypt", "curses/", "dbm/", "ensurepip/", "ftplib", "idlelib/",
+    "imaplib", "imghdr", "lib2to3/", "mailbox", "mailcap", "msilib/", "multiprocessing/",
+    "nntplib", "optparse", "pipes", "poplib", "pydoc_data/", "rlcompleter", "sched", "smtplib",
+    "sndhdr", "socketserver", "sqlite3/", "sunau", "telnetlib", "test/", "tkinter/", "turtle",
+    "turtledemo/", "uu.", "venv/", "wave", "webbrowser", "wsgiref/", "xdrlib", "xml/",
+    "xmlrpc/", "zipapp",
+)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,7 @@ def _write_python(folder: Path, files: Mapping[str, Path], work: Path) -> str | 
         wheels[name] = _pure_wheel(name, at, members)
     wheels["zllm"] = _pure_wheel("zllm", _version(), dict(_own_files()))
     sources = {work / "python_stdlib.zip": folder / "python_stdlib.zip"}
-    shutil.copy(files["python_stdlib.zip"], work / "python_stdlib.zip")
+    _zip(work / "python_stdlib.zip", _stdlib(files["python_stdlib.zip"]))
     for file_name, members in wheels.values():
         _zip(work / file_name, members)
         sources[work / file_name] = folder / file_name
@@ -103,6 +113,13 @@ def _write_python(folder: Path, files: Mapping[str, Path], work: Path) -> str | 
     lock = _lock({name: folder / file_name for name, (file_name, _) in wheels.items()})
     (folder / "pyodide-lock.json").write_text(json.dumps(lock, indent=1))
     return why
+
+
+def _stdlib(archive: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(archive) as read:
+        return {
+            name: read.read(name) for name in read.namelist() if not name.startswith(STDLIB_UNUSED)
+        }
 
 
 def _numpy(wheel: Path) -> dict[str, bytes]:

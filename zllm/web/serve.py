@@ -122,6 +122,7 @@ def listen(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
+        listener.listen()
     except (OSError, OverflowError) as error:
         listener.close()
         raise ZllmError(
