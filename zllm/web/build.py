@@ -34,7 +34,6 @@ STDLIB_UNUSED = (
     "turtledemo/", "uu.", "venv/", "wave", "webbrowser", "wsgiref/", "xdrlib", "xml/",
     "xmlrpc/", "zipapp",
 )  # fmt: skip
-)
 
 
 @dataclass(frozen=True, slots=True)
