@@ -15,11 +15,12 @@ fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
 
 fn product_group(unit: u32, row: u32, lane: u32, size: u32) {
     let parts = BLOCKS * PARTS;
+    let alone = pairs_of_unit() == 1u;
     var acc = vec4<f32>(); // one component a row
     for (var p = lane; p < parts * pairs_of_unit(); p += THREADS) {
-        let pair = unit * pairs_of_unit() + p / parts;
-        if (in_bank(expert_of(pair))) {
-            acc += weight_of(pair) * four_rows(pair, row, p % parts);
+        let pair = unit * pairs_of_unit() + select(p / parts, 0u, alone);
+        if (GATED || in_bank(expert_of(pair))) {
+            acc += weight_of(pair) * four_rows(pair, row, select(p % parts, p, alone));
         }
     }
     let y = reduce_sum(acc, lane, size);
