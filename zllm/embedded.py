@@ -18,21 +18,24 @@ from collections.abc import (
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zllm.answer import Choice, Json
-from zllm.backend.contract import Backend
+from zllm.backend.contract import Backend, PlanKey
 from zllm.backend.drive import drive
 from zllm.errors import BackendError, DeviceLost, RequestError, notice
 from zllm.job import Job
 from zllm.model import Model
 from zllm.opening import Setup, open_loop
 from zllm.request import parse_request
-from zllm.runtime.compose import KvDtype, renew_device
+from zllm.runtime.compose import KvDtype, kernel_checks, renew_device
 from zllm.runtime.forced import forced_logits
+
+if TYPE_CHECKING:
+    from zllm.backend.selftest.compare import Outcome
 
 DEFAULT_CONTEXT = 4096  # tokens, where the model allows more
 DEFAULT_LANES = 16
@@ -166,6 +169,28 @@ class Engine:
                 drive(self._recover(lost))
                 self._check_open()
                 return drive(forced_logits(self._loop, batch, lengths))
+
+    async def check_kernels(self) -> AsyncIterator[tuple[str, Outcome]]:
+        """(what, outcome) of each kernel that decode and prefill use, held against the oracle."""
+        self._check_open()
+        loop = self._loop
+        keys = (PlanKey(1, 1, 1, "token"), PlanKey(2, 1, 2, "token"))
+        recordings = [loop.plans.record(loop.backend.bucket(key)) for key in keys]
+        async for what, outcome in kernel_checks(loop.backend, recordings):
+            yield what, outcome
+
+    async def profile(self) -> list[tuple[str, float]]:
+        """(op, seconds) of a decode round; empty where the backend cannot tell."""
+        self._check_open()
+        loop = self._loop
+        measure: Any = getattr(loop.backend, "profile", None)
+        if measure is None:
+            return []
+        position = max((len(s.tokens) for s in loop.running), default=128)
+        position = min(position, self.context - 1)
+        plan = loop.plans.get(PlanKey(1, 1, position + 1, "token"))
+        shares: list[tuple[str, float]] = await measure(plan, position)
+        return shares
 
     def close(self) -> None:
         """Free the model; running requests end as cancelled. A second call does nothing."""

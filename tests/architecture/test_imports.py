@@ -17,9 +17,11 @@ THIRD_PARTY = {
     "zllm.model_spec": set(),
     "zllm.errors": set(),
     "zllm.text": {"jinja2"},
-    "zllm.backend": {"numpy", "wgpu"},
+    # js, pyodide and zllm_page (web/engine/worker.js) exist in a page alone.
+    "zllm.backend": {"js", "numpy", "pyodide", "wgpu", "zllm_page"},
     "zllm.hub": set(),
     "zllm.fetch": {"huggingface_hub", "tqdm"},
+    "zllm.web": {"starlette", "uvicorn", "zllm_page"},
     "zllm.bin": {"matplotlib", "numpy", "tqdm", "wgpu", "yaml"},
 }
 # What a browser's Python lacks, and what only a command, a device or a server needs.

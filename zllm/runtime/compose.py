@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from zllm import rope
 from zllm.backend.capability import Resources
-from zllm.backend.contract import PACKED_USES, Backend, Cache, Group, Weight
+from zllm.backend.contract import PACKED_USES, Backend, Cache, Group, Recording, Weight
 from zllm.errors import BackendError, notice
 from zllm.kv_cache.paged import PagePool
 from zllm.kv_cache.spec import CacheSpec, StateSpec
@@ -20,6 +20,9 @@ from zllm.quant.nan_codes import refuse_nan
 from zllm.rope import RopeSpec
 from zllm.runtime.loop import Limits, Loop
 from zllm.runtime.plans import PlanPool
+
+if TYPE_CHECKING:
+    from zllm.backend.selftest.compare import Outcome
 
 PAGE_SLOTS = 16
 
@@ -207,6 +210,22 @@ def _check_ops(names: Collection[str]) -> None:
         if name not in LOWER:
             known = ", ".join(sorted(LOWER))
             raise BackendError(f"--reference-ops: no op is named {name!r}; there are: {known}")
+
+
+async def kernel_checks(
+    backend: Backend, recordings: Sequence[Recording]
+) -> AsyncIterator[tuple[str, Outcome]]:
+    """(what, outcome) of each kernel that the recordings use, held against the oracle.
+
+    Nothing on a backend without kernels of its own: the oracle.
+    """
+    from zllm.backend.oracle.backend import OracleBackend
+    from zllm.backend.selftest.case import LANES
+
+    check: Any = getattr(backend, "self_check", None)
+    if check is not None:
+        async for what, outcome in check(recordings, OracleBackend(lanes=LANES, packed=True)):
+            yield what, outcome
 
 
 def create_decoder(architecture: str, config: Any, resources: Resources) -> Decoder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from zllm.backend.contract import Group
 from zllm.errors import BackendError
@@ -13,7 +13,9 @@ from zllm.kv_cache.spec import CacheSpec, StateSpec
 from zllm.runtime.compose import PAGE_SLOTS, KvDtype, cache_groups
 from zllm.runtime.footprint import live_bytes, table_bytes
 from zllm.runtime.survey import F32_BYTES, Survey
-from zllm.weight.linear_weight import LinearWeight
+
+if TYPE_CHECKING:
+    from zllm.weight.linear_weight import LinearWeight
 
 # Pooled buffers are larger than the values they serve (1.3 times, measured on SmolLM2), and
 # attention's splits leave sums there.

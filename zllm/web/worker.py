@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from zllm.embedded import Engine
 from zllm.errors import BackendError, RequestError, ZllmError
+from zllm.runtime.compose import renew_device
 
+ROWS = 8  # of the picture of a token
 LANES = 2  # a page has one chat; another request may run beside it
-PAGE_CONTEXT = 4096
+
+# Ops by the names that a visitor may know.
+NAMES = {
+    "linear": "matrix products",
+    "norm_linear": "matrix products",
+    "gated_linear": "feed-forward",
+    "norm_gated_linear": "feed-forward",
+    "rope_append": "positions, cache",
+    "attend": "attention",
+    "attend_latent": "attention",
+    "rms_norm": "norms",
+    "sample": "choosing a token",
+    "experts": "experts",
+    "embed": "embedding",
+}
 
 _engine: Engine | None = None
 _running: dict[int, tuple[str, ...]] = {}
@@ -40,12 +56,8 @@ async def load(path: str, options: str, progress: Callable[[int, int], None]) ->
 
 
 async def _request_gpu() -> BackendError | None:
-    import zllm_page
-
-    from zllm.backend.webgpu.browser_device import request_device
-
     try:
-        await request_device(zllm_page)
+        await renew_device()
     except BackendError as error:
         return error
     return None
@@ -122,12 +134,25 @@ def lose_device() -> None:
 
 
 async def check(post: Callable[[str], None]) -> None:
-    raise NotImplementedError
+    """Each kernel in use against NumPy: a row to `post` as it is known."""
+    async for what, outcome in _open().check_kernels():
+        row = {
+            "name": what,
+            "right": outcome.right,
+            "message": f"{outcome.worst:.0e}" if outcome.right else outcome.message,
+        }
+        post(json.dumps(row))
 
 
 async def trace() -> str:
-    raise NotImplementedError
-
-
-def now() -> float:
-    return time.perf_counter()
+    """Milliseconds of a token by kind of op, and on the host."""
+    engine = _open()
+    shares = await engine.profile()
+    named: Counter[str] = Counter()
+    for name, seconds in shares:
+        named[NAMES.get(name, name)] += 1000 * seconds  # type: ignore[assignment]
+    rows = [{"name": name, "ms": ms} for name, ms in named.most_common(ROWS)]
+    rest = sum(ms for _, ms in named.most_common()[ROWS:])
+    if rest:
+        rows.append({"name": "all else", "ms": rest})
+    return json.dumps({"rows": rows, "total_ms": sum(named.values())})

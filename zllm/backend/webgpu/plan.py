@@ -103,8 +103,8 @@ class Compiler:
             else:
                 segments[-1] += lowered
             self._retire(op)
-        dispatches = sum(map(len, segments))
-        return WebGpuPlan(self.key, self.layout, self._programs(segments), hosts, dispatches)
+        calls = [dispatch for segment in segments for dispatch in segment]
+        return WebGpuPlan(self.key, self.layout, self._programs(segments), hosts, calls, self.step)
 
     def _programs(self, segments: Sequence[list[Dispatch]]) -> list[Program]:
         """The first takes the step words, the last gives the result."""
@@ -216,13 +216,19 @@ class WebGpuPlan:
         layout: StepLayout,
         programs: Sequence[Program],
         hosts: Sequence[HostOp],
-        dispatches: int,
+        calls: Sequence[Dispatch],
+        step: Buffer,
     ) -> None:
         self.key = key
         self.layout = layout
         self.program, *self._rest = programs
         self.hosts = hosts
-        self.dispatches = dispatches
+        self.calls = calls
+        self.step = step
+
+    @property
+    def dispatches(self) -> int:
+        return len(self.calls)
 
     def submit(self, step: NDArray[np.int32], /) -> WebGpuTicket:
         if step.dtype != np.int32 or step.shape != (self.layout.words,):
