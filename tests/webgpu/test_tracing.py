@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from zllm.backend.webgpu import bandwidth
 from zllm.embedded import Engine
 from zllm.runtime.compose import TRACED
 
@@ -41,6 +42,26 @@ def test_a_traced_round_gives_the_same_tokens(engine: Engine, data_dir: Path) ->
     with Engine(model=data_dir / "golden" / "qwen3_moe", backend="webgpu", lanes=1) as plain:
         expected = [answer(plain, first) for first in (50, 51)]
     assert [traced(engine, 50)[0], answer(engine, 51)] == expected
+
+
+def test_work_before_a_round_is_not_of_it(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandwidth, "BUSY_BYTES", 1 << 16)
+    monkeypatch.setattr(bandwidth, "BUSY_COPIES", 3)
+    backend: Any = engine.backend
+    expected, rounds = traced(engine, 50)
+    submitted: list[None] = []
+    busy = bandwidth.busy_program(backend.device)
+    submit = busy.submit
+
+    def counted(step: memoryview) -> Any:
+        submitted.append(None)
+        return submit(step)
+
+    monkeypatch.setattr(busy, "submit", counted)
+    backend.device.busy = busy
+    ids, again = traced(engine, 51)
+    assert [len(kernels) for kernels in again] == [len(kernels) for kernels in rounds]
+    assert len(submitted) == len(again) == len(ids) == len(expected)
 
 
 def test_kernels_follow_each_other(engine: Engine) -> None:

@@ -10,7 +10,7 @@ import sys
 from statistics import median
 from typing import Any
 
-from zllm.bin import bench_contexts, bench_growth, bench_kl, bench_trace
+from zllm.bin import bench_contexts, bench_growth, bench_kl, bench_trace, bench_tune
 from zllm.bin.answer_stats import memory_text
 from zllm.bin.bench_contexts import longest_context
 from zllm.bin.bench_products import Products
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench_kl.add_arguments(parser)
     bench_growth.add_arguments(parser)
     bench_trace.add_arguments(parser)
+    bench_tune.add_arguments(parser)
 
 
 def _add_random(parser: argparse.ArgumentParser) -> None:
@@ -67,21 +68,27 @@ def _add_random(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    tune = args.tune or None
     if args.growth:
         _refuse("with --growth", {"--kl": args.kl, "--text": args.text, "--trace": args.trace})
+        _refuse("with --growth", {"--tune": tune})
         return bench_growth.run(args)
     _refuse("without --growth", {"--lengths": args.lengths})
     if args.trace is None:
         _refuse("without --growth or --trace", {"--plot": args.plot})
     if args.kl is not None:
         _refuse("with --kl", {"--random-shape": args.random_shape, "--trace": args.trace})
+        _refuse("with --kl", {"--tune": tune})
         return bench_kl.run(args)
     _refuse("without --kl", {"--text": args.text, "--tokens-file": args.tokens_file})
     if args.random_shape is None:
         _refuse("without --random-shape", {"--format": args.format, "--layers": args.layers})
     _check(args)
     if args.trace is not None:
+        _refuse("with --trace", {"--tune": tune})
         return _trace(args)
+    if args.tune:
+        return _tune(args)
     engine, load_s = _open(args)
     with engine:
         report = measure(engine, args)
@@ -103,6 +110,14 @@ def _trace(args: argparse.Namespace) -> int:
     engine, _ = _open(args)
     with engine:
         return bench_trace.run(engine, args)
+
+
+def _tune(args: argparse.Namespace) -> int:
+    bench_tune.check(args)
+    args.backend, args.batch = TRACED, max(bench_tune.TOKENS)
+    engine, _ = _open(args)
+    with engine:
+        return bench_tune.run(engine, args)
 
 
 def _open(args: argparse.Namespace) -> tuple[Engine, float]:

@@ -34,6 +34,10 @@ class PlanPool:
                 self._plans.popitem(last=False)
         return plan
 
+    def forget(self) -> None:
+        """Make every plan anew: the backend would compile them otherwise now."""
+        self._plans.clear()
+
     def record(self, key: PlanKey) -> Recording:
         """The round as this backend runs it."""
         recorder = Recorder(key, self._backend.missing)

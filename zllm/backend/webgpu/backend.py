@@ -22,6 +22,7 @@ from zllm.backend.webgpu.pool import Pool
 from zllm.backend.webgpu.reference import Host, Loaded, Reference
 from zllm.backend.webgpu.store import Dtype, Store, copy_slots, open_store
 from zllm.backend.webgpu.trust import HALF, Lowering, Trust
+from zllm.backend.webgpu.tuned import FILE, with_found
 from zllm.backend.webgpu.upload import upload_f32, upload_matrix
 from zllm.errors import BackendError, notice
 from zllm.kv_cache.spec import CacheSpec
@@ -51,7 +52,7 @@ def open_backend(
 
     software: take a software adapter (lavapipe) too, where there is no other. oracle: makes a
     reference of so many lanes. verdicts: where it is kept which kernels are right; without it they
-    are not checked.
+    are not checked. Settings found by a search are read beside it.
     """
     from zllm.backend.webgpu.driver import open_device
 
@@ -62,6 +63,9 @@ def open_backend(
             f"the only WebGPU adapter is software ({device.info.name}), slower than the oracle; "
             "ask for it by --backend webgpu"
         )
+    if verdicts is not None:
+        found = with_found(device.info.tuning, verdicts.with_name(FILE), adapter_of(device.info))
+        device.info = replace(device.info, tuning=found)
     backend = WebGpuBackend(
         device,
         lanes=lanes,

@@ -15,6 +15,7 @@ from zllm.kernel.wgsl.source import compose
 HARDWARE_BYTES, SOFTWARE_BYTES = 1 << 30, 64 << 20
 LEAST_BYTES = 16 << 20
 CHUNK_BYTES = 8 << 20
+BUSY_BYTES, BUSY_COPIES = 128 << 20, 1500
 GROUPS = (2048, 8192, 32768, 65535)  # workgroups: which are enough differs from device to device
 RUNS = 4
 
@@ -38,6 +39,12 @@ def copy_bandwidth(device: Device) -> float:
     device.destroy(first)
     device.destroy(second)
     return best
+
+
+def busy_program(device: Device) -> Program:
+    """Some 0.1 s of work for a large GPU, on two small buffers that live as long as the device."""
+    first, second = _two_buffers(device, BUSY_BYTES)
+    return _back_and_forth(device, first, second, GROUPS[1], BUSY_COPIES)
 
 
 def copy_kernel() -> Kernel:

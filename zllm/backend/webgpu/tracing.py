@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
+from typing import Any
 
 from zllm.backend.contract import Op, Value, Weight
 from zllm.backend.traffic import chosen_share, weights_read
-from zllm.backend.webgpu.backend import WebGpuBackend
+from zllm.backend.webgpu.backend import WebGpuBackend, adapter_of
+from zllm.backend.webgpu.bandwidth import busy_program
 from zllm.backend.webgpu.lowering import Bank
 from zllm.backend.webgpu.store import Store
+from zllm.backend.webgpu.tuned import FILE, keep
 from zllm.backend.webgpu.wgpu_timing import Timed, TimingDevice, open_timing_device
 
 WORD_BYTES = 4
@@ -48,6 +52,8 @@ class TracingBackend(WebGpuBackend):
         self._timing = device
 
     def start_trace(self) -> None:
+        if self._timing.busy is None and not self._timing.info.software:
+            self._timing.busy = busy_program(self._timing)
         self._timing.rounds.clear()
         self._timing.timing = True
 
@@ -59,6 +65,21 @@ class TracingBackend(WebGpuBackend):
         self._timing.timing = False
         rounds = enumerate(self._timing.rounds)
         return [self._traced(timed, RoundSize(*size(at))) for at, timed in rounds]
+
+    def tune(self, tokens: Sequence[int], measure: Any) -> Iterator[Any]:
+        """See zllm.backend.webgpu.tune.search."""
+        from zllm.backend.webgpu.tune import search
+
+        return search(self, tokens, measure)
+
+    def keep_best(self, tried: Sequence[Any], folder: Path) -> tuple[Any, ...]:
+        """Write the best of what was tried for this adapter; what was written."""
+        from zllm.backend.webgpu.tune import best
+
+        found = best(tried)
+        if found:
+            keep(folder / FILE, adapter_of(self.device.info), found)
+        return found
 
     def _traced(self, timed: Sequence[Timed], size: RoundSize) -> list[TracedKernel]:
         banks = {bank.buffer: bank for banks in self._banks.values() for bank in banks}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zllm.backend.webgpu.device import Buffer, Dispatch
+from zllm.backend.webgpu.device import Buffer, Dispatch, Program
 from zllm.backend.webgpu.wgpu_device import WgpuDevice, choose_adapter, timestamp_period_ns
 from zllm.backend.webgpu.wgpu_program import Call, WgpuBuffer, WgpuProgram
 from zllm.errors import BackendError
@@ -36,13 +36,18 @@ def open_timing_device() -> TimingDevice:
 
 
 class TimingDevice(WgpuDevice):
-    """While `timing`, every dispatch is a pass between two timestamps, and each submit waits."""
+    """While `timing`, every dispatch is a pass between two timestamps, and each submit waits.
+
+    busy: runs right before a timed round. A GPU that has been idle for some milliseconds is slow at
+    first: the same kernel took four times as long on an H200.
+    """
 
     more_features = ("timestamp-query",)
 
     def __init__(self, adapter: Any, /) -> None:
         self.timing = False
         super().__init__(adapter)
+        self.busy: Program | None = None
         self.rounds: list[list[Timed]] = []
         self.period_ns = timestamp_period_ns(self.handle)
 
@@ -74,15 +79,21 @@ class TimedProgram(WgpuProgram):
             return
         if self._step is not None:
             device.handle.queue.write_buffer(self._step.handle, 0, step)
-        ticks = np.concatenate([self._run(part) for part in _parts(self._calls)])
+        parts = [self._timed(part) for part in _parts(self._calls)]
+        if device.busy is not None:
+            device.timing = False
+            device.busy.submit(memoryview(b""))
+            device.timing = True
+        device.handle.queue.submit([commands for commands, _ in parts])
+        ticks = np.concatenate([_ticks(device.handle.queue, resolved) for _, resolved in parts])
         times = ticks.astype(np.float64) * device.period_ns
         timed = zip(self._dispatches, times.reshape(-1, 2).tolist(), strict=True)
         device.rounds.append([Timed(dispatch, *pair) for dispatch, pair in timed])
         if self._result is not None:
             device.copy([(self._result, 0, readback, 0, self._result_bytes)])
 
-    def _run(self, calls: Sequence[Call]) -> Any:
-        """The ticks of the device's clock before and after each of the calls."""
+    def _timed(self, calls: Sequence[Call]) -> tuple[Any, Any]:
+        """Commands, and the buffer that then holds the ticks before and after each of the calls."""
         handle = self._timing_device.handle
         count = 2 * len(calls)
         queries = handle.create_query_set(type="timestamp", count=count)
@@ -102,10 +113,13 @@ class TimedProgram(WgpuProgram):
             compute.dispatch_workgroups(*call.grid)
             compute.end()
         encoder.resolve_query_set(queries, 0, count, resolved, 0)
-        handle.queue.submit([encoder.finish()])
-        ticks = np.frombuffer(handle.queue.read_buffer(resolved), np.uint64)
-        resolved.destroy()
-        return ticks
+        return encoder.finish(), resolved
+
+
+def _ticks(queue: Any, resolved: Any) -> Any:
+    ticks = np.frombuffer(queue.read_buffer(resolved), np.uint64)
+    resolved.destroy()
+    return ticks
 
 
 def _parts(calls: Sequence[Call]) -> list[Sequence[Call]]:
