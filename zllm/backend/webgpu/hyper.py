@@ -9,6 +9,7 @@ from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_
 from zllm.backend.webgpu.lowering import Bank, Context, View
 from zllm.hyper_connection import HyperSpec
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 
 MOST_STREAMS = 4  # of the vectors and matrices of hc_gates.wgsl
 MOST_TILE = 8  # rows of hc_product.wgsl
@@ -89,14 +90,14 @@ def _splits(x: View, fn: Bank, info: DeviceInfo) -> int:
 
 
 def _tile(rows: int) -> int:
-    return min(rows, MOST_TILE)
+    """Rows of a workgroup, a power of two: they are written into the kernel's text."""
+    return min(1 << (rows - 1).bit_length(), MOST_TILE)
 
 
 def _product(x: View, fn: Bank, parts: Buffer, splits: int, info: DeviceInfo) -> Dispatch:
     quads, tile = ceil_div(fn.rows, 4), _tile(x.rows)
     values: dict[str, float] = {
         "ROWS": x.rows,
-        "TILE": tile,
         "OUTPUTS": fn.rows,
         "QUADS": quads,
         "COLUMNS": fn.columns,
@@ -105,8 +106,10 @@ def _product(x: View, fn: Bank, parts: Buffer, splits: int, info: DeviceInfo) ->
         "SPLIT_COLUMNS": ceil_div(fn.columns, splits),
         "THREADS": max(info.subgroup_size, 4) if info.software else THREADS,
     } | places(x=x)
-    wgsl = compose(reduction(info), "hc_product")
-    kernel = Kernel("hc_product", wgsl, ("read", "read", "write"), constants(values))
+    wgsl = f"const TILE = {tile}u;\n" + compose(reduction(info), "hc_product")
+    kernel = Kernel(
+        "hc_product", unroll(wgsl, {"TILE": tile}), ("read", "read", "write"), constants(values)
+    )
     grid = (splits, quads + 1, min(ceil_div(x.rows, tile), info.max_grid))
     return Dispatch(kernel, (x.buffer, fn.buffer, parts), grid)
 

@@ -80,17 +80,25 @@ fn gather(row: u32, lane: u32) {
 }
 
 fn weigh(row: u32, first: u32, lane: u32) {
-    var pre = vec4<f32>();
-    for (var n = 0u; n < STREAMS; n++) {
-        pre[n] = logistic(logits[n]) + EPS;
-    }
+    let pre = vec4<f32>(gate(0u), gate(1u), gate(2u), gate(3u));
     for (var c = first + lane; c < min(first + BLOCK, WIDTH); c += THREADS) {
-        var sum = 0.0;
-        for (var n = 0u; n < STREAMS; n++) {
-            sum += pre[n] * x[X_OFFSET + row * X_STRIDE + n * WIDTH + c];
+        let at = X_OFFSET + row * X_STRIDE + c;
+        var sum = pre.x * x[at];
+        if (STREAMS > 1u) {
+            sum += pre.y * x[at + WIDTH];
+        }
+        if (STREAMS > 2u) {
+            sum += pre.z * x[at + 2u * WIDTH];
+        }
+        if (STREAMS > 3u) {
+            sum += pre.w * x[at + 3u * WIDTH];
         }
         out[OUT_OFFSET + row * OUT_STRIDE + c] = sum;
     }
+}
+
+fn gate(n: u32) -> f32 {
+    return select(0.0, logistic(logits[n]) + EPS, n < STREAMS);
 }
 
 fn mix(row: u32) {
@@ -115,10 +123,12 @@ fn mix(row: u32) {
             m[j][i] += EPS;
         }
     }
-    m = columns_normed(m);
+    // Another variable, which no loop indexes: it stays in registers.
+    var normed = columns_normed(m);
     for (var i = 1u; i < ITERATIONS; i++) {
-        m = columns_normed(rows_normed(m));
+        normed = columns_normed(rows_normed(normed));
     }
+    m = normed;
     for (var i = 0u; i < STREAMS * STREAMS; i++) {
         out[COMB_OFFSET + row * COMB_STRIDE + i] = m[i / STREAMS][i % STREAMS];
     }

@@ -5,7 +5,6 @@
 @group(0) @binding(2) var<storage, read_write> parts: array<vec4<f32>>; // [ROWS, SPLITS, QUADS + 1]
 
 override ROWS: u32;
-override TILE: u32; // at most 8
 override OUTPUTS: u32;
 override QUADS: u32;
 override COLUMNS: u32;
@@ -21,19 +20,25 @@ fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
     var w_at = vec4<u32>(4u * quad) + vec4<u32>(0u, 1u, 2u, 3u);
     w_at = min(w_at, vec4<u32>(OUTPUTS - 1u)) * W_STRIDE;
     for (var first = group.z * TILE; first < ROWS; first += groups.z * TILE) {
-        var sums = array<vec4<f32>, 8>();
+        // unroll r TILE
+        var sum$r = vec4<f32>();
+        let x$r = X_OFFSET + min(first + $ru, ROWS - 1u) * X_STRIDE;
+        // end
         for (var c = group.x * SPLIT_COLUMNS + lane; c < end; c += THREADS) {
             let four = vec4<f32>(w[w_at.x + c], w[w_at.y + c], w[w_at.z + c], w[w_at.w + c]);
-            for (var r = 0u; r < TILE; r++) {
-                let z = x[X_OFFSET + min(first + r, ROWS - 1u) * X_STRIDE + c];
-                sums[r] += z * select(four, vec4<f32>(z), quad == QUADS);
-            }
+            // unroll r TILE
+            let z$r = x[x$r + c];
+            sum$r += z$r * select(four, vec4<f32>(z$r), quad == QUADS);
+            // end
         }
-        for (var r = 0u; r < TILE; r++) {
-            let sum = reduce_sum(sums[r], lane, size);
-            if (lane == 0u && first + r < ROWS) {
-                parts[((first + r) * SPLITS + group.x) * (QUADS + 1u) + quad] = sum;
-            }
-        }
+        // unroll r TILE
+        keep(reduce_sum(sum$r, lane, size), first + $ru, group.x, quad, lane);
+        // end
+    }
+}
+
+fn keep(sum: vec4<f32>, row: u32, split: u32, quad: u32, lane: u32) {
+    if (lane == 0u && row < ROWS) {
+        parts[(row * SPLITS + split) * (QUADS + 1u) + quad] = sum;
     }
 }

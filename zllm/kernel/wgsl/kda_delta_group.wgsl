@@ -95,10 +95,15 @@ fn entry(origin: u32, at: u32) -> f32 {
 }
 
 fn keep(to: u32, at: u32, entries: vec4<f32>) {
-    for (var i = 0u; i < 4u; i++) {
-        if (at + i < SIZE) {
-            planes[to + (at + i) * SIZE] = entries[i];
-        }
+    keep_one(to, at, entries.x);
+    keep_one(to, at + 1u, entries.y);
+    keep_one(to, at + 2u, entries.z);
+    keep_one(to, at + 3u, entries.w);
+}
+
+fn keep_one(to: u32, at: u32, entry: f32) {
+    if (at < SIZE) {
+        planes[to + at * SIZE] = entry;
     }
 }
 
