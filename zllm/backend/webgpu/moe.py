@@ -12,6 +12,7 @@ from zllm.moe.routing import RouteSpec
 
 SCORES = ("softmax", "sigmoid", "sqrt_softplus", "softmax_of_chosen")  # as route.wgsl counts them
 MOST_EXPERTS, MOST_GROUPS = 1024, 256  # of the arrays in workgroup memory
+ROUTE_THREADS = 256
 READ: tuple[Access, ...] = ("read",)
 
 
@@ -72,7 +73,7 @@ def _route(
         "SCORE": SCORES.index(spec.score),
         "NORMALISE": spec.normalise,
         "SCALE": spec.scale,
-        "THREADS": max(info.subgroup_size, 4) if info.software else 128,
+        "THREADS": max(info.subgroup_size, 4) if info.software else ROUTE_THREADS,
     }
     values |= places(logits=logits, ids=ids, weights=weights)
     access: tuple[Access, ...] = (*READ * 2, "write", *READ * len(more))

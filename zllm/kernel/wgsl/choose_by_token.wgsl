@@ -13,11 +13,10 @@ fn choose(row: u32, start: u32, softmax: vec2<f32>, lane: u32) {
     if (token < 0) {
         token = carry_token[step[LANE + u32(step[SEQ + row])]];
     }
-    for (var i = lane; i < EXPERTS; i += THREADS) {
-        var named = 0u;
-        for (var slot = 0u; slot < CHOSEN; slot++) {
-            named |= select(0u, 1u, aside[u32(token) * CHOSEN + slot] == f32(i));
+    for (var i = lane; i < CHOSEN && u32(token) < TOKENS; i += THREADS) {
+        let named = aside[u32(token) * CHOSEN + i];
+        if (named >= 0.0 && named < f32(EXPERTS)) {
+            picked[i] = u32(named);
         }
-        chosen[i] = select(0u, named, u32(token) < TOKENS);
     }
 }

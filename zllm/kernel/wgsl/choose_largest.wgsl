@@ -21,19 +21,26 @@ fn choose(row: u32, start: u32, softmax: vec2<f32>, lane: u32) {
     if (GROUPS > 1u) {
         drop_groups(lane);
     }
-    for (var i = lane; i < EXPERTS; i += THREADS) {
-        chosen[i] = select(0u, 1u, rank(i) < CHOSEN);
+    for (var i = lane; i < EXPERTS; i += 4u * THREADS) {
+        pick(vec4<u32>(i) + THREADS * vec4<u32>(0u, 1u, 2u, 3u));
     }
 }
 
-// How many experts come before this one.
-fn rank(expert: u32) -> u32 {
-    let s = biased[expert];
-    var before = 0u;
+// Those of four experts that fewer than CHOSEN others come before.
+fn pick(experts: vec4<u32>) {
+    let at = min(experts, vec4<u32>(EXPERTS - 1u));
+    let own = vec4<f32>(biased[at.x], biased[at.y], biased[at.z], biased[at.w]);
+    var before = vec4<u32>();
     for (var i = 0u; i < EXPERTS; i++) {
-        before += select(0u, 1u, biased[i] > s || (biased[i] == s && i < expert));
+        let other = vec4<f32>(biased[i]);
+        let lower = vec4<u32>(i) < experts;
+        before += select(vec4<u32>(), vec4<u32>(1u), (other > own) | ((other == own) & lower));
     }
-    return before;
+    for (var i = 0u; i < 4u; i++) {
+        if (experts[i] < EXPERTS && before[i] < CHOSEN) {
+            picked[before[i]] = experts[i];
+        }
+    }
 }
 
 fn drop_groups(lane: u32) {

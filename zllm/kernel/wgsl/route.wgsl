@@ -18,9 +18,10 @@ override WEIGHTS_OFFSET: u32;
 override WEIGHTS_STRIDE: u32;
 
 const MOST: u32 = 1024u;
+const NOBODY: u32 = 0xffffffffu;
 const LOWEST: f32 = -0x1.fffffep+127;
 
-var<workgroup> chosen: array<u32, MOST>; // 1 or 0
+var<workgroup> picked: array<u32, MOST>; // the chosen ones, in any order
 
 fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
     for (var row = group.x; row < ROWS; row += groups.x) {
@@ -33,44 +34,56 @@ fn route(row: u32, lane: u32, size: u32) {
     let start = LOGITS_OFFSET + row * LOGITS_STRIDE;
     var softmax = vec2<f32>(0.0, 1.0); // the largest logit, the sum of powers
     if (SCORE == 0u) {
-        softmax.x = reduce_max(largest(start, false, lane), lane, size);
+        softmax.x = reduce_max(largest(start, lane), lane, size);
         var powers = 0.0;
         for (var i = lane; i < EXPERTS; i += THREADS) {
             powers += exp(logits[start + i] - softmax.x);
         }
         softmax.y = reduce_sum(vec4<f32>(powers), lane, size).x;
     }
+    for (var i = lane; i < CHOSEN; i += THREADS) {
+        picked[i] = NOBODY;
+    }
+    workgroupBarrier();
     choose(row, start, softmax, lane);
     workgroupBarrier();
     var peak = 0.0;
     if (SCORE == 3u) {
-        peak = reduce_max(largest(start, true, lane), lane, size);
+        peak = reduce_max(largest_picked(start, lane), lane, size);
     }
     var sum = vec2<f32>(); // of the weights, and how many there are
-    for (var i = lane; i < EXPERTS; i += THREADS) {
-        if (chosen[i] == 1u) {
-            sum += vec2<f32>(weight(logits[start + i], softmax, peak), 1.0);
+    for (var i = lane; i < CHOSEN; i += THREADS) {
+        if (picked[i] != NOBODY) {
+            sum += vec2<f32>(weight(logits[start + picked[i]], softmax, peak), 1.0);
         }
     }
     sum = reduce_sum(vec4<f32>(sum, 0.0, 0.0), lane, size).xy;
-    for (var i = lane; i < EXPERTS; i += THREADS) {
-        if (chosen[i] == 1u) {
-            store(row, i, weight(logits[start + i], softmax, peak), sum.x);
+    for (var i = lane; i < CHOSEN; i += THREADS) {
+        if (picked[i] != NOBODY) {
+            store(row, i, weight(logits[start + picked[i]], softmax, peak), sum.x);
         }
     }
-    // A table may name fewer; what is left weighs nothing.
+    // A table may name fewer, and so may scores that are no numbers; what is left weighs nothing.
     for (var slot = u32(sum.y) + lane; slot < CHOSEN; slot += THREADS) {
         out[IDS_OFFSET + row * IDS_STRIDE + slot] = 0u;
         out[WEIGHTS_OFFSET + row * WEIGHTS_STRIDE + slot] = 0u;
     }
 }
 
-// Of the lane's own experts, of the chosen ones alone if so asked.
-fn largest(start: u32, only_chosen: bool, lane: u32) -> f32 {
+// Of the lane's own experts.
+fn largest(start: u32, lane: u32) -> f32 {
     var peak = LOWEST;
     for (var i = lane; i < EXPERTS; i += THREADS) {
-        if (!only_chosen || chosen[i] == 1u) {
-            peak = max(peak, logits[start + i]);
+        peak = max(peak, logits[start + i]);
+    }
+    return peak;
+}
+
+fn largest_picked(start: u32, lane: u32) -> f32 {
+    var peak = LOWEST;
+    for (var i = lane; i < CHOSEN; i += THREADS) {
+        if (picked[i] != NOBODY) {
+            peak = max(peak, logits[start + picked[i]]);
         }
     }
     return peak;
@@ -106,14 +119,12 @@ fn weight(logit: f32, softmax: vec2<f32>, peak: f32) -> f32 {
     return score(logit, softmax);
 }
 
-fn store(row: u32, expert: u32, weight: f32, sum: f32) {
+// The i-th picked expert goes behind those of lower numbers.
+fn store(row: u32, i: u32, weight: f32, sum: f32) {
+    let expert = picked[i];
     var slot = 0u;
-    for (var i = 0u; i < expert; i++) {
-        slot += chosen[i];
-    }
-    // Scores that are no numbers may be chosen in excess.
-    if (slot >= CHOSEN) {
-        return;
+    for (var j = 0u; j < CHOSEN; j++) {
+        slot += select(0u, 1u, picked[j] < expert || (picked[j] == expert && j < i));
     }
     var w = weight;
     if (SCORE == 3u) {
