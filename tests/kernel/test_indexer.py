@@ -1,4 +1,7 @@
-"""index_append and select against zllm.attention.dsa and kpool, over a paged cache."""
+"""index_append and select against zllm.attention.dsa and kpool, over a paged cache.
+
+Seeded faults seen to fail: ape in reverse, tokens of another sequence taken for this round's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""latent_append and attend_latent against their references, over a paged cache."""
+"""latent_append and attend_latent against their references, over a paged cache.
+
+Seeded faults seen to fail: a key too few, splits that forget their maxima, keys unfolded as values,
+every tile of rows reading the queries of the first.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from tests.kernel.bench import PAGE_SLOTS, Bench, assert_close, random_blocks
 from zllm.attention import mla
 from zllm.attention.mla import MlaSpec
 from zllm.backend.contract import PlanKey, Value
+from zllm.backend.webgpu import latent
 from zllm.quant import formats
 
 pytestmark = pytest.mark.vulkan
@@ -34,16 +39,16 @@ SPECS = {
 def test_latent_append(plain_bench: Bench, rng: np.random.Generator, turned: int) -> None:
     """Seven rows, the last two of them padding: the cache may not change for those."""
     bench, rows, valid, rank = plain_bench, 7, 5, 21
-    latent = rng.standard_normal((rows, rank)).astype(np.float32)
+    c = rng.standard_normal((rows, rank)).astype(np.float32)
     k_rope = rng.standard_normal((rows, turned)).astype(np.float32)
     slots = np.array([9, 30, 4, 5, 17, 0, 0])
     held = np.full((PAGES * PAGE_SLOTS, rank + turned), np.nan, np.float32)
     bench.plan(PlanKey(rows, 1, 40, "none"), pages=PAGES, valid_rows=[valid], full_row_slot=slots)
     cache = bench.store_of("latent", (held,))
     part = bench.input(k_rope, offset=2, gap=1) if turned else None
-    bench.run("latent_append", (bench.input(latent, offset=3, gap=2), part, cache))
+    bench.run("latent_append", (bench.input(c, offset=3, gap=2), part, cache))
 
-    held[slots[:valid]] = np.concatenate([latent, k_rope], axis=1)[:valid]
+    held[slots[:valid]] = np.concatenate([c, k_rope], axis=1)[:valid]
     (latents,) = bench.store(cache).buffers
     np.testing.assert_array_equal(bench.read(latents).reshape(held.shape), held)
 
@@ -150,6 +155,32 @@ def test_packed_matrix(bench: Bench, rng: np.random.Generator, format: str, rows
 
     expected = [layer.expected(q[r], latents, p, None) for r, p in enumerate(positions)]
     assert_close(bench.values(out), np.stack(expected), TOLERANCE)
+
+
+def test_rows_take_turns(
+    bench: Bench, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three rows at a time, the last of seven being padding; keys of a row in several splits."""
+    spec, rows, length = MlaSpec(3, 6, 4, 5, 8, 0.5), 7, 1030
+    splits = latent.split_count(1040, rows, bench.info)
+    monkeypatch.setattr(latent, "SCRATCH_BYTES", 3 * 4 * 3 * 12 * splits)
+    layer = Layer.random(rng, spec, "f32")
+    pages = 1040 // PAGE_SLOTS
+    latents = rng.standard_normal((PAGE_SLOTS * pages, 12)).astype(np.float32)
+    cache = np.concatenate([np.full((PAGE_SLOTS, 12), np.nan, np.float32), latents])
+    q = rng.standard_normal((rows, 3 * 10)).astype(np.float32)
+    positions = length + np.arange(rows)
+    bench.plan(
+        PlanKey(rows, 1, 1040, "none"),
+        pages=pages + 1,
+        valid_rows=[rows - 1],
+        position=positions,
+        full_table=np.arange(1, pages + 1),
+    )
+    out = layer.run(bench, q, cache, None)
+
+    expected = [layer.expected(q[r], latents, positions[r], None) for r in range(rows - 1)]
+    assert_close(bench.values(out)[:-1], np.stack(expected), TOLERANCE)
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "chosen"])

@@ -23,6 +23,9 @@ MAX_RANK = 512  # a thread sums four numbers of it
 GROUP_HEADS, GROUP_KEYS = 16, 64  # of latent_attend_group
 # More workgroups than FULL_GROUPS occupy a large GPU anyway; each split costs latent_combine.
 MAX_SPLITS, FULL_GROUPS = 64, 512
+# llvmpipe leaves all loops of a thread after 65,535 iterations in total: a fourth of LANES_KEYS
+# times twice the quads of the largest latent stay below.
+LANES_KEYS = 512
 SCRATCH_BYTES = 64 << 20  # of one array; more rows take turns
 ABSORB_PARTS, ABSORB_TOKENS = 8, 4
 UNFOLD_ROWS, UNFOLD_TOKENS = 4, 8
@@ -37,6 +40,7 @@ class Tile:
     first: int
     rows: int
     queries: Buffer  # f32 [rows, H, R + r]
+    parts: Buffer  # f32 [rows, H, splits, 4 + R] with several splits, else `mixed`
     mixed: Buffer  # f32 [rows, H, R]
 
 
@@ -78,21 +82,37 @@ def missing_attend_latent(op: Op, info: DeviceInfo) -> str | None:
 def lower_attend_latent(op: Op, context: Context) -> list[Dispatch]:
     spec: MlaSpec = op.spec
     rows = op.outs[0].shape[0]
-    row_bytes = 4 * spec.heads * (spec.rank + spec.rotated)
+    splits = split_count(_keys(op, context), rows * ceil_div(spec.heads, GROUP_HEADS), context.info)
+    width = max(spec.rank + spec.rotated, (spec.rank + 4) * splits if splits > 1 else 0)
     limit = min(SCRATCH_BYTES, context.info.max_binding_bytes)
-    most = min(rows, max(limit // row_bytes, 1), context.info.max_grid)
-    queries = context.scratch(most * row_bytes)
-    mixed = context.scratch(most * 4 * spec.heads * spec.rank)
+    grid = context.info.max_grid * LANES_THREADS // (spec.heads * splits)
+    most = min(rows, max(min(limit // (4 * spec.heads * width), grid), 1), context.info.max_grid)
+    queries, mixed = (
+        context.scratch(4 * most * spec.heads * numbers)
+        for numbers in (spec.rank + spec.rotated, spec.rank)
+    )
+    parts = context.scratch(4 * most * spec.heads * width) if splits > 1 else mixed
     bank = _one_bank(op.weight(1), context)
     dispatches: list[Dispatch] = []
     for first in range(0, rows, most):
-        tile = Tile(first, min(most, rows - first), queries, mixed)
-        dispatches += [
-            _absorb(op, context, bank, tile),
-            *_attend(op, context, tile),
-            _unfold(op, context, bank, tile),
-        ]
+        tile = Tile(first, min(most, rows - first), queries, parts, mixed)
+        dispatches += [_absorb(op, context, bank, tile), _attend(op, context, tile, splits)]
+        if splits > 1:
+            dispatches.append(_combine(op, context, tile, splits))
+        dispatches.append(_unfold(op, context, bank, tile))
     return dispatches
+
+
+def _keys(op: Op, context: Context) -> int:
+    """The most keys of a row."""
+    return context.key.context if op.ins[3] is None else context.view(op.value(3)).columns
+
+
+def split_count(keys: int, groups: int, info: DeviceInfo) -> int:
+    """Into how many workgroups a row's keys are dealt; without splits there are `groups`."""
+    if info.software:
+        return ceil_div(keys, LANES_KEYS)
+    return max(1, min(ceil_div(keys, GROUP_KEYS), MAX_SPLITS, FULL_GROUPS // groups))
 
 
 def _absorb(op: Op, context: Context, bank: Bank, tile: Tile) -> Dispatch:
@@ -130,36 +150,20 @@ def _shared(op: Op, context: Context, tile: Tile) -> dict[str, float]:
     }
 
 
-def _attend(op: Op, context: Context, tile: Tile) -> list[Dispatch]:
-    info, heads = context.info, op.spec.heads
-    if info.software:
-        queries = tile.rows * heads
-        if "subgroups" in info.features:
-            lanes, threads = "lanes_subgroup", info.subgroup_size
-            grid = (min(queries, 65535), ceil_div(queries, 65535), 1)
-        else:
-            lanes, threads = "lanes_single", 8
-            grid = (ceil_div(queries, threads), 1, 1)
-        sources = ("latent_attend", lanes, "latent_attend_lanes")
-        return [_mix(op, context, tile, sources, {"THREADS": threads}, tile.mixed, grid)]
-    groups = ceil_div(heads, GROUP_HEADS)
-    keys = context.key.context if op.ins[3] is None else context.view(op.value(3)).columns
-    splits = split_count(keys, tile.rows * groups)
-    parts = tile.mixed
-    if splits > 1:
-        parts = context.scratch(16 * tile.rows * heads * splits * (op.spec.rank // 4 + 1))
-    more = {
-        "SPLITS": splits,
-        "SPLIT_KEYS": ceil_div(keys, splits * GROUP_KEYS) * GROUP_KEYS,
-    }
-    grid = (groups, tile.rows, splits)
-    first = _mix(op, context, tile, ("latent_attend", "latent_attend_group"), more, parts, grid)
-    return [first] if splits == 1 else [first, _combine(op, context, tile, parts, splits)]
-
-
-def split_count(keys: int, groups: int) -> int:
-    """Into how many workgroups a row's keys are dealt."""
-    return max(1, min(ceil_div(keys, GROUP_KEYS), MAX_SPLITS, FULL_GROUPS // groups))
+def _attend(op: Op, context: Context, tile: Tile, splits: int) -> Dispatch:
+    info, heads, keys = context.info, op.spec.heads, _keys(op, context)
+    more = {"SPLITS": splits, "SPLIT_KEYS": ceil_div(keys, splits * GROUP_KEYS) * GROUP_KEYS}
+    if not info.software:
+        grid = (ceil_div(heads, GROUP_HEADS), tile.rows, splits)
+        return _mix(op, context, tile, ("latent_attend", "latent_attend_group"), more, grid)
+    units = tile.rows * heads * splits
+    if "subgroups" in info.features:
+        lanes, more["THREADS"] = "lanes_subgroup", info.subgroup_size
+        grid = (min(units, 65535), ceil_div(units, 65535), 1)
+    else:
+        lanes, more["THREADS"] = "lanes_single", LANES_THREADS
+        grid = (ceil_div(units, LANES_THREADS), 1, 1)
+    return _mix(op, context, tile, ("latent_attend", lanes, "latent_attend_lanes"), more, grid)
 
 
 def _mix(
@@ -168,7 +172,6 @@ def _mix(
     tile: Tile,
     sources: tuple[str, ...],
     more: dict[str, int],
-    mixed: Buffer,
     grid: tuple[int, int, int],
 ) -> Dispatch:
     spec, cache = op.spec, op.cache(2)
@@ -193,24 +196,18 @@ def _mix(
     kernel = Kernel(sources[-1], compose(*sources), access, constants(values))
     # WGSL has no optional binding: without a choice the step stands in.
     positions = chosen.buffer if chosen else context.step
-    buffers = (tile.queries, store.buffers[0], context.step, positions, mixed)
+    buffers = (tile.queries, store.buffers[0], context.step, positions, tile.parts)
     return Dispatch(kernel, buffers, grid)
 
 
-def _combine(op: Op, context: Context, tile: Tile, parts: Buffer, splits: int) -> Dispatch:
+def _combine(op: Op, context: Context, tile: Tile, splits: int) -> Dispatch:
     quads = op.spec.rank // 4
-    assert tile.first == 0, "few rows are one tile"
-    values: dict[str, float] = {
-        "HEADS": op.spec.heads,
-        "RANK_QUADS": quads,
-        "SPLITS": splits,
-        "TOKENS": tile.rows,
-        "VALID_ROWS": context.layout.offset["valid_rows"],
-    }
+    values: dict[str, float] = {"RANK_QUADS": quads, "SPLITS": splits}
+    values |= _shared(op, context, tile)
     access: tuple[Access, ...] = (*READ * 2, "write")
     kernel = Kernel("latent_combine", compose("latent_combine"), access, constants(values))
     grid = strided_grid(ceil_div(tile.rows * op.spec.heads * quads, 64), context.info)
-    return Dispatch(kernel, (parts, context.step, tile.mixed), grid)
+    return Dispatch(kernel, (tile.parts, context.step, tile.mixed), grid)
 
 
 def _unfold(op: Op, context: Context, bank: Bank, tile: Tile) -> Dispatch:

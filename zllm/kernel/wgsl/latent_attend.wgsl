@@ -1,5 +1,7 @@
 // What both shapes of attention over latents share: one key for all heads, whose first RANK_QUADS
-// quads are the value too. A row sees its sequence's positions up to its own, or those chosen for it.
+// quads are the value too. A row sees its sequence's positions up to its own, or those chosen for
+// it. With several splits of a row's keys each leaves (maximum, total) and unscaled sums in `mixed`
+// for latent_combine.
 @group(0) @binding(0) var<storage, read> queries: array<vec4<f32>>; // [TOKENS, H, QUADS], scaled
 @group(0) @binding(1) var<storage, read> latents: array<vec4<f32>>; // [slots, QUADS]
 @group(0) @binding(2) var<storage, read> step: array<i32>;
@@ -9,6 +11,8 @@
 override HEADS: u32;
 override QUADS: u32;
 override RANK_QUADS: u32;
+override SPLITS: u32;
+override SPLIT_KEYS: u32;
 override FIRST_ROW: u32; // of the round, where these TOKENS rows begin
 override TOKENS: u32;
 override HAS_CHOSEN: bool;
@@ -53,7 +57,15 @@ fn latent_start(token: u32, position: i32) -> u32 {
     return (page * PAGE_SLOTS + p % PAGE_SLOTS) * QUADS;
 }
 
-// A row that sees nothing gives zeros.
-fn share(total: f32) -> f32 {
-    return select(0.0, 1.0 / total, total > 0.0);
+// `ends`: maximum and total of the split's softmax. A row that sees nothing gives zeros.
+fn store_sum(unit: u32, split: u32, quad: u32, sum: vec4<f32>, ends: vec2<f32>) {
+    if (SPLITS == 1u) {
+        mixed[unit * RANK_QUADS + quad] = sum * select(0.0, 1.0 / ends.y, ends.y > 0.0);
+        return;
+    }
+    let to = (unit * SPLITS + split) * (RANK_QUADS + 1u);
+    mixed[to + 1u + quad] = sum;
+    if (quad == 0u) {
+        mixed[to] = vec4<f32>(ends, 0.0, 0.0);
+    }
 }

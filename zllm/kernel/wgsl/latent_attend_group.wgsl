@@ -1,13 +1,9 @@
 // GPUs: a workgroup owns a row, sixteen of its heads and one split of its keys, 64 keys at a time.
 // Scores: a thread owns four heads by two keys. Sums: a thread owns four numbers of the latent of
-// every SLICES-th key, for all heads. With several splits it leaves (maximum, total) and unscaled
-// sums in `mixed` for latent_combine.
+// every SLICES-th key, for all heads. SPLIT_KEYS is a multiple of KEYS.
 const KEYS: u32 = 64u;
 const CHUNK: u32 = 8u; // quads staged at a time
 const KEY_QUADS: u32 = 9u; // of a staged key: one against bank conflicts
-
-override SPLITS: u32;
-override SPLIT_KEYS: u32; // a multiple of KEYS
 
 var<workgroup> staged: array<vec4<f32>, 576>; // KEYS · KEY_QUADS
 var<workgroup> weights: array<vec4<f32>, 256>; // four heads; [KEYS, 4]
@@ -168,16 +164,4 @@ fn finish(group: vec3<u32>, four: u32, sums: mat4x4<f32>, lane: u32) {
         }
     }
     workgroupBarrier();
-}
-
-fn store_sum(unit: u32, split: u32, quad: u32, sum: vec4<f32>, ends: vec2<f32>) {
-    if (SPLITS == 1u) {
-        mixed[unit * RANK_QUADS + quad] = sum * share(ends.y);
-        return;
-    }
-    let to = (unit * SPLITS + split) * (RANK_QUADS + 1u);
-    mixed[to + 1u + quad] = sum;
-    if (quad == 0u) {
-        mixed[to] = vec4<f32>(ends, 0.0, 0.0);
-    }
 }

@@ -1,20 +1,22 @@
-// Software adapters: LANES lanes share the numbers of the latents for a row and head, four keys at
-// a time, without a barrier.
-fn attend(unit: u32, lane: u32, lanes: u32) {
+// Software adapters: LANES lanes share the numbers of the latents for a row, head and split, four
+// keys at a time, without a barrier.
+fn attend(part: u32, lane: u32, lanes: u32) {
+    let unit = part / SPLITS;
+    let first = part % SPLITS * SPLIT_KEYS;
     let token = unit / HEADS;
     if (token >= TOKENS || !valid(token)) {
         return;
     }
     let query = unit * QUADS;
-    let count = key_count(token);
+    let end = min(key_count(token), first + SPLIT_KEYS);
     var peak = LOWEST;
     var total = 0.0;
     var acc = array<vec4<f32>, 128>(); // of quads lane + j·lanes
-    for (var k = 0u; k < count; k += 4u) {
+    for (var k = first; k < end; k += 4u) {
         let p0 = key_position(token, k);
-        let p1 = key_position(token, min(k + 1u, count - 1u));
-        let p2 = key_position(token, min(k + 2u, count - 1u));
-        let p3 = key_position(token, min(k + 3u, count - 1u));
+        let p1 = key_position(token, min(k + 1u, end - 1u));
+        let p2 = key_position(token, min(k + 2u, end - 1u));
+        let p3 = key_position(token, min(k + 3u, end - 1u));
         if (p0 < 0) {
             break; // padding comes last
         }
@@ -30,7 +32,7 @@ fn attend(unit: u32, lane: u32, lanes: u32) {
                 dot(q, latents[e2 + i]), dot(q, latents[e3 + i])
             );
         }
-        let within = (vec4<u32>(k) + vec4<u32>(0u, 1u, 2u, 3u)) < vec4<u32>(count);
+        let within = (vec4<u32>(k) + vec4<u32>(0u, 1u, 2u, 3u)) < vec4<u32>(end);
         let seen = within & (vec4<i32>(p0, p1, p2, p3) >= vec4<i32>());
         scores = select(vec4<f32>(LOWEST), lanes_sum(scores), seen);
         let higher = max(max(peak, max(scores.x, scores.y)), max(scores.z, scores.w));
@@ -47,7 +49,7 @@ fn attend(unit: u32, lane: u32, lanes: u32) {
     }
     for (var j = 0u; j < (RANK_QUADS + lanes - 1u) / lanes; j++) {
         if (lane + j * lanes < RANK_QUADS) {
-            mixed[unit * RANK_QUADS + lane + j * lanes] = acc[j] * share(total);
+            store_sum(unit, part % SPLITS, lane + j * lanes, acc[j], vec2<f32>(peak, total));
         }
     }
 }

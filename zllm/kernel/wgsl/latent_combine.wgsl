@@ -1,4 +1,4 @@
-// Joins what the splits of latent_attend_group left for each row and head.
+// Joins what the splits of latent_attend left for each row and head.
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>; // (maximum, total), then sums
 @group(0) @binding(1) var<storage, read> step: array<i32>;
 @group(0) @binding(2) var<storage, read_write> mixed: array<vec4<f32>>; // [TOKENS, H, RANK_QUADS]
@@ -6,12 +6,14 @@
 override HEADS: u32;
 override RANK_QUADS: u32;
 override SPLITS: u32;
+override FIRST_ROW: u32; // of the round, where these TOKENS rows begin
 override TOKENS: u32;
 override VALID_ROWS: u32; // offset of a step word
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let count = min(TOKENS, u32(step[VALID_ROWS])) * HEADS * RANK_QUADS;
+    let valid = max(u32(step[VALID_ROWS]), FIRST_ROW) - FIRST_ROW;
+    let count = min(TOKENS, valid) * HEADS * RANK_QUADS;
     for (var i = id.x; i < count; i += 64u * groups.x) {
         let quad = i % RANK_QUADS;
         let at = i / RANK_QUADS * SPLITS * (RANK_QUADS + 1u);
