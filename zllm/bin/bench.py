@@ -14,7 +14,7 @@ from zllm.bin import bench_contexts, bench_growth, bench_kl, bench_trace, bench_
 from zllm.bin.answer_stats import memory_text
 from zllm.bin.bench_contexts import longest_context
 from zllm.bin.bench_products import Products
-from zllm.bin.bench_runs import DecodeRun, PrefillRun, Prompts, decode, prefill
+from zllm.bin.bench_runs import DecodeRun, PrefillRun, Prompts, decode, prefill, spare_tokens
 from zllm.bin.bench_traffic import decode_traffic
 from zllm.bin.model_flags import add_engine, open_engine
 from zllm.bin.random_shape import SHAPES, random_model, random_shape
@@ -124,6 +124,7 @@ def _open(args: argparse.Namespace) -> tuple[Engine, float]:
     longest = max(
         args.prompt_tokens + 1, args.decode_prompt + args.new_tokens, longest_context(args)
     )
+    longest += spare_tokens(args.batch)
     if args.context is None and longest > DEFAULT_CONTEXT:
         args.context = longest
     cache_tokens = max(2 * (args.context or 0), (args.batch + 1) * (longest + 64))
