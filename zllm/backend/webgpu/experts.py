@@ -7,6 +7,7 @@ banks, cut at whole experts: each bank's dispatch does its own experts' pairs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from zllm.backend.contract import Op
@@ -18,9 +19,8 @@ from zllm.backend.webgpu.product import ROWS_THREADS, lanes_threads
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.errors import BackendError
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 from zllm.moe.experts import ExpertsSpec
-
-Shape = tuple[str, tuple[str, ...], dict[str, float], tuple[int, int, int]]
 
 READ: tuple[Access, ...] = ("read",)
 MOST_SORTED = 1024  # experts: of an array in workgroup memory
@@ -30,6 +30,17 @@ SORTED_PAIRS = 1.5
 FEW_PAIRS, TILE_PAIRS, TILE_ROWS = (4, 8), 32, 64
 # Fewer workgroups of 64 threads than this leave a large GPU idle: they get more threads.
 FULL_GROUPS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The kernel that suits the device and the sizes."""
+
+    name: str
+    sources: tuple[str, ...]
+    constants: dict[str, float]  # of its own
+    grid: tuple[int, int, int]
+    text: dict[str, int] = field(default_factory=dict)  # how often loops are written out
 
 
 def lower_experts(op: Op, context: Context) -> list[Dispatch]:
@@ -127,8 +138,7 @@ def product(
     buffers: tuple[Buffer, ...],
 ) -> Dispatch:
     """A product of rows of x with rows of the bank, as `header` pairs them; it writes the last."""
-    name, sources, more, grid = shape
-    values = values | more
+    values = values | shape.constants
     values |= {
         "COLUMNS": bank.columns,
         "X_OFFSET": x.offset,
@@ -136,27 +146,29 @@ def product(
         "BLOCKS": FORMATS[bank.format].blocks(bank.columns),
     }
     decode = FORMATS[bank.format].sources
-    wgsl = compose(_input(x, bank), *decode, "silu", "activation", header, *sources)
+    wgsl = compose(_input(x, bank), *decode, "silu", "activation", header, *shape.sources)
     access: tuple[Access, ...] = (*READ * (2 + len(buffers)), "write")
-    kernel = Kernel(f"{name}_{bank.format}", wgsl, access, constants(values))
+    name = f"{shape.name}_{bank.format}"
+    kernel = Kernel(name, unroll(wgsl, shape.text), access, constants(values))
     # For the norm that experts do not have x stands in.
-    return Dispatch(kernel, (bank.buffer, x.buffer, x.buffer, *buffers), grid)
+    return Dispatch(kernel, (bank.buffer, x.buffer, x.buffer, *buffers), shape.grid)
 
 
 def product_shape(out: View, gated: bool, info: DeviceInfo) -> Shape:
-    """(name, sources, own constants, grid) of the kernel that suits the device."""
+    """Of the kernel for units one by one."""
     units = min(out.rows, info.max_grid)
     if info.software:
         threads = lanes_threads(out.columns)
         groups = ceil_div(out.columns, (4 if gated else 8) * threads)
-        return "experts_lanes", ("experts_lanes",), {"THREADS": threads}, (groups, units, 1)
+        grid = (groups, units, 1)
+        return Shape("experts_lanes", ("experts_lanes",), {"THREADS": threads}, grid)
     groups = ceil_div(out.columns, 2 if gated else 4)
     threads = ROWS_THREADS
     while threads < 256 and groups * units * threads < FULL_GROUPS * ROWS_THREADS:
         threads *= 2
     more: dict[str, float] = {"THREADS": threads, "GROUPS": groups}
     grid = (min(groups, info.max_grid), units, 1)
-    return "experts_rows", (reduction(info), "experts_rows"), more, grid
+    return Shape("experts_rows", (reduction(info), "experts_rows"), more, grid)
 
 
 def _input(x: View, bank: Bank) -> str:
@@ -206,16 +218,17 @@ def tile_size(average: float) -> int:
 
 
 def tiles_shape(rows: int, gated: bool, size: int, tiles: int, info: DeviceInfo) -> Shape:
-    """As product_shape, of tiles of `size` pairs."""
+    """Of the kernel for tiles of `size` pairs."""
     along = min(tiles, info.max_grid)
     if size < TILE_PAIRS:
         groups = ceil_div(rows, 2 if gated else 4)
-        more: dict[str, float] = {"THREADS": ROWS_THREADS, "GROUPS": groups, "TOKENS": size}
+        more: dict[str, float] = {"THREADS": ROWS_THREADS, "GROUPS": groups}
         grid = (min(groups, info.max_grid), along, 1)
-        return "experts_few", (reduction(info), "experts_few"), more, grid
+        sources = (reduction(info), "experts_few")
+        return Shape("experts_few", sources, more, grid, {"TOKENS": size})
     row_tiles = ceil_div(rows, TILE_ROWS // 2 if gated else TILE_ROWS)
     grid = (min(row_tiles, info.max_grid), along, 1)
-    return "experts_tile", ("experts_tile",), {"TILES": row_tiles}, grid
+    return Shape("experts_tile", ("experts_tile",), {"TILES": row_tiles}, grid)
 
 
 def _sort(op: Op, context: Context, plan: Buffer, size: int, order: int) -> Dispatch:

@@ -1,7 +1,6 @@
 // GPUs, few pairs of an expert: a workgroup owns four matrix rows (or two gates with their partners)
-// and a tile of pairs; each decoded weight meets every pair.
+// and a tile of TOKENS pairs; each decoded weight meets every pair.
 override GROUPS: u32; // of four results (two if GATED)
-override TOKENS: u32; // of a tile, at most 8
 
 fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
     for (var i = group.y; i < tile_count(); i += groups.y) {
@@ -20,32 +19,31 @@ fn product_group(tile: vec3<u32>, row: u32, lane: u32, size: u32) {
     let r1 = row_start(matrix_row(tile.x, row, 1u));
     let r2 = row_start(matrix_row(tile.x, row, 2u));
     let r3 = row_start(matrix_row(tile.x, row, 3u));
-    var rows = array<u32, 8>(); // of x; beyond the tile, its last
-    for (var t = 0u; t < TOKENS; t++) {
-        rows[t] = source_row(tile.x, min(tile.y + t, tile.z - 1u));
-    }
-    var acc = array<vec4<f32>, 8>(); // one component a matrix row
+    // unroll t TOKENS
+    let row$t = source_row(tile.x, min(tile.y + $tu, tile.z - 1u)); // beyond the tile, its last
+    var acc$t = vec4<f32>(); // one component a matrix row
+    // end
     for (var p = lane; p < BLOCKS * PARTS; p += THREADS) {
         let quads = part_quads(p);
         let w0 = decode(r0, p);
         let w1 = decode(r1, p);
         let w2 = decode(r2, p);
         let w3 = decode(r3, p);
-        for (var t = 0u; t < TOKENS; t++) {
-            let a = x4(rows[t], quads.x);
-            let b = x4(rows[t], quads.y);
-            acc[t] += vec4<f32>(
-                dot(w0[0], a) + dot(w0[1], b), dot(w1[0], a) + dot(w1[1], b),
-                dot(w2[0], a) + dot(w2[1], b), dot(w3[0], a) + dot(w3[1], b)
-            );
-        }
+        // unroll t TOKENS
+        let a$t = x4(row$t, quads.x);
+        let b$t = x4(row$t, quads.y);
+        acc$t += vec4<f32>(
+            dot(w0[0], a$t) + dot(w0[1], b$t), dot(w1[0], a$t) + dot(w1[1], b$t),
+            dot(w2[0], a$t) + dot(w2[1], b$t), dot(w3[0], a$t) + dot(w3[1], b$t)
+        );
+        // end
     }
-    for (var t = 0u; t < TOKENS; t++) {
-        let y = reduce_sum(acc[t], lane, size);
-        if (tile.y + t < tile.z && lane < select(4u, 2u, GATED) && row + lane < ROWS) {
-            store(tile.x, tile.y + t, row + lane, y[lane], y[(lane + 2u) % 4u]);
-        }
+    // unroll t TOKENS
+    let y$t = reduce_sum(acc$t, lane, size);
+    if (tile.y + $tu < tile.z && lane < select(4u, 2u, GATED) && row + lane < ROWS) {
+        store(tile.x, tile.y + $tu, row + lane, y$t[lane], y$t[(lane + 2u) % 4u]);
     }
+    // end
 }
 
 // The workgroup's matrix row i; beyond the end, the last one.

@@ -34,7 +34,9 @@ fn product_tile(tile: vec3<u32>, row: u32, lane: u32) {
     let line = lane / 16u;
     let parts = BLOCKS * PARTS;
     let from_row = source_row(tile.x, min(tile.y + lane / TILE_PARTS, tile.z - 1u));
-    var acc = array<vec4<f32>, 4>(); // of a row; one component a pair
+    // unroll i 4
+    var acc$i = vec4<f32>(); // of a row; one component a pair
+    // end
     for (var first = 0u; first < parts; first += TILE_PARTS) {
         load_weights(tile.x, row, first, parts, lane);
         load_inputs(from_row, first, parts, lane);
@@ -44,20 +46,20 @@ fn product_tile(tile: vec3<u32>, row: u32, lane: u32) {
             let x1 = inputs[(line + 8u) * ROW_QUADS + k];
             let x2 = inputs[(line + 16u) * ROW_QUADS + k];
             let x3 = inputs[(line + 24u) * ROW_QUADS + k];
-            for (var i = 0u; i < 4u; i++) {
-                let v = decoded[(column + 16u * i) * ROW_QUADS + k];
-                acc[i] += vec4<f32>(dot(v, x0), dot(v, x1), dot(v, x2), dot(v, x3));
-            }
+            // unroll i 4
+            let v$i = decoded[(column + 16u * $iu) * ROW_QUADS + k];
+            acc$i += vec4<f32>(dot(v$i, x0), dot(v$i, x1), dot(v$i, x2), dot(v$i, x3));
+            // end
         }
         workgroupBarrier();
     }
-    for (var j = 0u; j < 4u; j++) {
-        let place = tile.y + line + 8u * j;
-        if (place < tile.z) {
-            let y = vec4<f32>(acc[0][j], acc[1][j], acc[2][j], acc[3][j]);
-            store_column(tile.x, place, row + column, y);
-        }
+    // unroll j 4
+    let place$j = tile.y + line + 8u * $ju;
+    if (place$j < tile.z) {
+        let y = vec4<f32>(acc0[$j], acc1[$j], acc2[$j], acc3[$j]);
+        store_column(tile.x, place$j, row + column, y);
     }
+    // end
 }
 
 fn load_weights(expert: u32, row: u32, first: u32, parts: u32, lane: u32) {
@@ -96,10 +98,9 @@ fn matrix_row(expert: u32, row: u32, r: u32) -> u32 {
 }
 
 fn store_column(expert: u32, place: u32, row: u32, y: vec4<f32>) {
-    for (var i = 0u; i < 4u; i++) {
-        let r = row + 16u * i;
-        if (r < ROWS && (!GATED || i < 2u)) {
-            store(expert, place, r, y[i], y[(i + 2u) % 4u]);
-        }
+    // unroll i 4
+    if (row + 16u * $iu < ROWS && (!GATED || $iu < 2u)) {
+        store(expert, place, row + 16u * $iu, y[$i], y[($iu + 2u) % 4u]);
     }
+    // end
 }
