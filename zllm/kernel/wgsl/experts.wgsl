@@ -41,9 +41,17 @@ fn in_bank(expert: u32) -> bool {
     return expert >= FIRST_EXPERT && expert - FIRST_EXPERT < BANK_EXPERTS;
 }
 
-// Whether the bank has anything to add to the results of a unit.
+// Whether the bank has anything to say on the results of a unit; the first bank always has.
 fn has_results(unit: u32) -> bool {
-    return !GATED || in_bank(expert_of(unit));
+    if (!GATED && !ADD) {
+        return true;
+    }
+    for (var i = 0u; i < pairs_of_unit(); i++) {
+        if (in_bank(expert_of(unit * pairs_of_unit() + i))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 fn weight_of(pair: u32) -> f32 {
