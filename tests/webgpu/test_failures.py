@@ -151,6 +151,13 @@ INVALID = {
         ("write",),
         (("MISSING", 1.0),),
     ),
+    "too many threads": Kernel(
+        "odd",
+        "override T: u32;\n@group(0) @binding(0) var<storage, read_write> x: array<u32>;\n"
+        "@compute @workgroup_size(T, 2) fn main() { x[0] = 1u; }",
+        ("write",),
+        (("T", 129.0),),
+    ),
     "another entry": Kernel(
         "odd",
         "@group(0) @binding(0) var<storage, read_write> x: array<u32>;\n"

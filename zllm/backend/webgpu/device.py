@@ -5,8 +5,10 @@ Two drivers serve it natively and in the page; a third writes it down.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from zllm.backend.webgpu.tuning import UNTUNED, Tuning
@@ -75,6 +77,22 @@ def check_dispatch(dispatch: Dispatch, info: DeviceInfo) -> None:
             f"kernel {kernel.name}: a grid of {dispatch.grid} workgroups; each dimension must be "
             f"1 to {info.max_grid}"
         )
+
+
+WORKGROUP_SIZE = re.compile(r"@workgroup_size\(([^)]*)\)")
+
+
+def check_kernel(kernel: Kernel, info: DeviceInfo) -> None:
+    """BackendError for more threads than granted: wgpu does not look at overrides."""
+    values = dict(kernel.constants)
+    for sizes in WORKGROUP_SIZE.findall(kernel.wgsl):
+        words = [word.strip() for word in sizes.split(",") if word.strip()]
+        threads = prod(values.get(word, int(word) if word.isdigit() else 1) for word in words)
+        if threads > info.max_invocations:
+            raise BackendError(
+                f"kernel {kernel.name}: a workgroup of {threads:.0f} threads; {info.name} has at "
+                f"most {info.max_invocations}"
+            )
 
 
 class Program(Protocol):

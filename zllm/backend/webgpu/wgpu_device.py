@@ -9,8 +9,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel, check_dispatch
-from zllm.backend.webgpu.wgpu_module import create_module
+from zllm.backend.webgpu.device import (
+    Buffer,
+    DeviceInfo,
+    Dispatch,
+    Kernel,
+    check_dispatch,
+    check_kernel,
+)
 from zllm.backend.webgpu.wgpu_program import Call, Ring, WgpuBuffer, WgpuProgram
 from zllm.errors import BackendError, DeviceLost
 
@@ -20,6 +26,8 @@ os.environ.setdefault("NODEVICE_SELECT", "1")
 try:
     import wgpu
     from wgpu.backends.wgpu_native import extras
+
+    from zllm.backend.webgpu.wgpu_module import create_module
 except (ImportError, RuntimeError) as error:
     raise BackendError(
         f"the webgpu backend needs wgpu-py ({error}): "
@@ -302,6 +310,7 @@ class WgpuDevice:
 
     def _pipeline(self, kernel: Kernel) -> Any:
         if kernel not in self._pipelines:
+            check_kernel(kernel, self.info)
             if kernel.wgsl not in self._modules:
                 self._modules[kernel.wgsl] = create_module(
                     self.handle, self._preamble + kernel.wgsl, kernel.name
