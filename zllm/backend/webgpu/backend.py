@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ from zllm.backend.webgpu.device import Device, DeviceInfo
 from zllm.backend.webgpu.lowering import Bank
 from zllm.backend.webgpu.plan import Compiler, Fused, Residents, WebGpuPlan
 from zllm.backend.webgpu.pool import Pool
+from zllm.backend.webgpu.profile import profile
 from zllm.backend.webgpu.reference import Host, Loaded, Reference
+from zllm.backend.webgpu.self_check import self_check
 from zllm.backend.webgpu.store import Dtype, Store, copy_slots, open_store
 from zllm.backend.webgpu.trust import HALF, Lowering, Trust
 from zllm.backend.webgpu.tuned import FILE, with_found
@@ -27,6 +30,9 @@ from zllm.backend.webgpu.upload import upload_f32, upload_matrix
 from zllm.errors import BackendError, notice
 from zllm.kv_cache.spec import CacheSpec
 from zllm.weight.linear_weight import LinearWeight
+
+if TYPE_CHECKING:
+    from zllm.backend.selftest.compare import Outcome
 
 # Rows of prefill plans; the last is the most of a round: a long submit blocks a software adapter's
 # caller, and on a GPU it may trip the watchdog. Padding is cheap on a GPU and dear on a CPU.
@@ -186,6 +192,32 @@ class WebGpuBackend:
 
         half = HALF if self._kv_dtype == "f16" else frozenset()
         self._lowering = Trust(verdicts, oracle, scratch, half).lowered
+
+    async def profile(self, plan: WebGpuPlan, position: int) -> list[tuple[str, float]]:
+        """(op, seconds) of a decode round at a position, the longest first."""
+        scratch_lane = self._carry.rows - 1
+        return await profile(
+            self.device, plan.calls, plan.step, plan.layout, position, scratch_lane
+        )
+
+    async def self_check(
+        self, recordings: Sequence[Recording], oracle: Reference
+    ) -> AsyncIterator[tuple[str, Outcome]]:
+        """(what, outcome) of each kernel of the recordings on a small case. oracle: for cases."""
+
+        def scratch(lanes: int) -> WebGpuBackend:
+            return WebGpuBackend(self.device, lanes=lanes, kv_dtype=self._kv_dtype)
+
+        banks = self._banks
+        outcomes = self_check(
+            recordings,
+            lambda weight: banks[weight.name],
+            scratch,
+            oracle,
+            half=self._kv_dtype == "f16",
+        )
+        async for what, outcome in outcomes:
+            yield what, outcome
 
     def missing(self, op: Op, /) -> str | None:
         reason = launch.missing(op, self.device.info)
