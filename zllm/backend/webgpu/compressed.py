@@ -10,6 +10,7 @@ from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_
 from zllm.backend.webgpu.lowering import Context, View
 from zllm.backend.webgpu.selection import lower_selection, missing_selection
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 from zllm.norm import UnitNormSpec
 
 MAX_ENTRY, MAX_HEAD = 1024, 512  # of the arrays in workgroup and private memory
@@ -183,7 +184,8 @@ def _attend(
     }
     values |= _table("RAW_", raw, context) | _table("FAR_", entries, context)
     values |= places(q=q, chosen=chosen, out=out) | more
-    wgsl = compose("page_slot", "attend_compressed", *sources)
+    written_out = {name: int(more[name]) for name in ("SLICE_HEADS",) if name in more}
+    wgsl = unroll(compose("page_slot", "attend_compressed", *sources), written_out)
     kernel = Kernel(sources[-1], wgsl, (*READ * 6, "write"), constants(values))
     buffers = (
         q.buffer,

@@ -9,6 +9,7 @@ from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
 from zllm.backend.webgpu.lowering import Context
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 
 SCORE_BYTES = 64 << 20  # of the rows that are scored at once
 TILE_KEYS = 32
@@ -78,7 +79,7 @@ def _score(
     } | places(q=q, weights=head_weights)
     shape = "score_keys_lanes" if context.info.software else "score_keys_tile"
     access: tuple[Access, ...] = ("read", "read", "read", "read", "write")
-    wgsl = compose("page_slot", "score_keys", shape)
+    wgsl = unroll(compose("page_slot", "score_keys", shape), {})
     buffers = (q.buffer, head_weights.buffer, store.buffers[-1], context.step, scores)
     most_groups = context.info.max_grid
     grid = (min(ceil_div(stride, TILE_KEYS), most_groups), min(rows, most_groups), 1)

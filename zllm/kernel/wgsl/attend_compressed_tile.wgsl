@@ -9,7 +9,7 @@ const ROW_QUADS: u32 = 9u; // one against bank conflicts
 override SPLITS: u32;
 override SPLIT_KEYS: u32; // a multiple of TILE_KEYS
 override SLICES: u32; // threads of a quad
-override SLICE_HEADS: u32; // heads of a slice, at most 8
+override SLICE_HEADS: u32; // heads of a slice
 
 var<workgroup> heads: array<vec4<f32>, 144>; // TILE_HEADS · ROW_QUADS
 var<workgroup> keys: array<vec4<f32>, 288>; // TILE_KEYS · ROW_QUADS
@@ -36,14 +36,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let slice = lane / QUADS;
     let quad = lane % QUADS;
     var peak = vec2<f32>(LOWEST);
-    var acc = array<vec4<f32>, 8>();
-    var total = array<f32, 8>();
     if (group.z == 0u) { // the sinks are counted once
         peak = vec2<f32>(sink(head + pair.x), sink(head + pair.y));
-        for (var i = 0u; i < SLICE_HEADS; i++) {
-            total[i] = 1.0;
-        }
     }
+    // unroll i SLICE_HEADS
+    let own$i = min(slice * SLICE_HEADS + $iu, TILE_HEADS - 1u);
+    var acc$i = vec4<f32>();
+    var total$i = select(0.0, 1.0, group.z == 0u);
+    // end
     for (var tile = first; tile < end; tile += TILE_KEYS) {
         if (lane < TILE_KEYS) {
             places[lane] = NOWHERE;
@@ -72,19 +72,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         peak = higher;
         workgroupBarrier();
         if (slice < SLICES) {
-            let from_head = slice * SLICE_HEADS;
-            for (var i = 0u; i < SLICE_HEADS; i++) {
-                let k = kept[min(from_head + i, TILE_HEADS - 1u)];
-                acc[i] *= k;
-                total[i] *= k;
-            }
+            // unroll i SLICE_HEADS
+            acc$i *= kept[own$i];
+            total$i *= kept[own$i];
+            // end
             for (var j = 0u; j < min(TILE_KEYS, end - tile); j++) {
                 let v = key_quad(places[j], quad);
-                for (var i = 0u; i < SLICE_HEADS; i++) {
-                    let w = weights[j * TILE_HEADS + min(from_head + i, TILE_HEADS - 1u)];
-                    acc[i] += w * v;
-                    total[i] += w;
-                }
+                // unroll i SLICE_HEADS
+                let w$i = weights[j * TILE_HEADS + own$i];
+                acc$i += w$i * v;
+                total$i += w$i;
+                // end
             }
         }
         workgroupBarrier();
@@ -94,12 +92,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         peaks[pair.y] = peak.y;
     }
     workgroupBarrier();
-    for (var i = 0u; i < SLICE_HEADS; i++) {
-        let h = slice * SLICE_HEADS + i;
-        if (slice < SLICES && h < TILE_HEADS && head + h < HEADS) {
-            leave(row, head + h, group.z, quad, acc[i], vec2<f32>(peaks[h], total[i]));
-        }
+    // unroll i SLICE_HEADS
+    let h$i = slice * SLICE_HEADS + $iu;
+    if (slice < SLICES && h$i < TILE_HEADS && head + h$i < HEADS) {
+        leave(row, head + h$i, group.z, quad, acc$i, vec2<f32>(peaks[own$i], total$i));
     }
+    // end
 }
 
 fn sink(head: u32) -> f32 {

@@ -35,7 +35,9 @@ fn score_tile(row: u32, to: u32, key: u32, count: u32, lane: u32) {
     workgroupBarrier();
     var sum = vec4<f32>(); // one component a key
     for (var first = 0u; first < HEADS; first += TILE_HEADS) {
-        var acc = array<vec4<f32>, 4>(); // of a head
+        // unroll i 4
+        var acc$i = vec4<f32>(); // of a head
+        // end
         for (var at = 0u; at < QUADS; at += TILE_QUADS) {
             load(row, first, at, lane);
             workgroupBarrier();
@@ -44,20 +46,20 @@ fn score_tile(row: u32, to: u32, key: u32, count: u32, lane: u32) {
                 let x1 = tile_keys[(line + 8u) * ROW_QUADS + k];
                 let x2 = tile_keys[(line + 16u) * ROW_QUADS + k];
                 let x3 = tile_keys[(line + 24u) * ROW_QUADS + k];
-                for (var i = 0u; i < 4u; i++) {
-                    let v = heads[(column + 16u * i) * ROW_QUADS + k];
-                    acc[i] += vec4<f32>(dot(v, x0), dot(v, x1), dot(v, x2), dot(v, x3));
-                }
+                // unroll i 4
+                let v$i = heads[(column + 16u * $iu) * ROW_QUADS + k];
+                acc$i += vec4<f32>(dot(v$i, x0), dot(v$i, x1), dot(v$i, x2), dot(v$i, x3));
+                // end
             }
             workgroupBarrier();
         }
-        for (var i = 0u; i < 4u; i++) {
-            let head = first + column + 16u * i;
-            if (head < HEADS) {
-                let w = head_weights[WEIGHTS_OFFSET + row * WEIGHTS_STRIDE + head];
-                sum += w * max(acc[i] * SCALE, vec4<f32>());
-            }
+        // unroll i 4
+        let head$i = first + column + 16u * $iu;
+        if (head$i < HEADS) {
+            let w = head_weights[WEIGHTS_OFFSET + row * WEIGHTS_STRIDE + head$i];
+            sum += w * max(acc$i * SCALE, vec4<f32>());
         }
+        // end
     }
     for (var j = 0u; j < 4u; j++) {
         sums[(line + 8u * j) * 16u + column] = sum[j];
