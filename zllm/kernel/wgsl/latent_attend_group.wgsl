@@ -62,7 +62,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         acc2 = scaled(acc2, kept[2]);
         acc3 = scaled(acc3, kept[3]);
         if (slice < slices) {
-            for (var k = slice; k < min(KEYS, end - tile); k += slices) {
+            // Keys beyond the end weigh nothing. Four at a time, as each load takes long.
+            var k = slice;
+            for (; k + 3u * slices < KEYS; k += 4u * slices) {
+                let k1 = k + slices;
+                let k2 = k1 + slices;
+                let k3 = k2 + slices;
+                let c0 = latents[starts[k] + column];
+                let c1 = latents[starts[k1] + column];
+                let c2 = latents[starts[k2] + column];
+                let c3 = latents[starts[k3] + column];
+                acc0 += four_keys(c0, c1, c2, c3, vec4<u32>(k, k1, k2, k3) * 4u);
+                acc1 += four_keys(c0, c1, c2, c3, vec4<u32>(k, k1, k2, k3) * 4u + 1u);
+                acc2 += four_keys(c0, c1, c2, c3, vec4<u32>(k, k1, k2, k3) * 4u + 2u);
+                acc3 += four_keys(c0, c1, c2, c3, vec4<u32>(k, k1, k2, k3) * 4u + 3u);
+            }
+            for (; k < KEYS; k += slices) {
                 let c = latents[starts[k] + column];
                 acc0 += outer(c, weights[4u * k]);
                 acc1 += outer(c, weights[4u * k + 1u]);
@@ -95,21 +110,25 @@ fn score(token: u32, head: u32, tile: u32, end: u32, lane: u32) -> mat2x4<f32> {
     var s0 = vec4<f32>();
     var s1 = vec4<f32>();
     workgroupBarrier();
+    var next = load(0u, lane);
     for (var chunk = 0u; chunk < QUADS; chunk += CHUNK) {
-        for (var i = lane; i < KEYS * CHUNK; i += 128u) {
-            let quad = chunk + i % CHUNK;
-            if (quad < QUADS) {
-                staged[i / CHUNK * KEY_QUADS + i % CHUNK] = latents[starts[i / CHUNK] + quad];
-            }
-        }
+        let to = lane / CHUNK * KEY_QUADS + lane % CHUNK;
+        staged[to] = next[0];
+        staged[to + 16u * KEY_QUADS] = next[1];
+        staged[to + 32u * KEY_QUADS] = next[2];
+        staged[to + 48u * KEY_QUADS] = next[3];
         workgroupBarrier();
-        for (var i = 0u; i < min(CHUNK, QUADS - chunk); i++) {
+        if (chunk + CHUNK < QUADS) {
+            next = load(chunk + CHUNK, lane); // on its way while this one is multiplied
+        }
+        for (var i = 0u; i < CHUNK; i++) {
             let c0 = staged[key * KEY_QUADS + i];
             let c1 = staged[(key + 32u) * KEY_QUADS + i];
-            let a = queries[q0 + chunk + i];
-            let b = queries[q1 + chunk + i];
-            let c = queries[q2 + chunk + i];
-            let d = queries[q3 + chunk + i];
+            let quad = min(chunk + i, QUADS - 1u); // what is staged beyond is zero
+            let a = queries[q0 + quad];
+            let b = queries[q1 + quad];
+            let c = queries[q2 + quad];
+            let d = queries[q3 + quad];
             s0 += vec4<f32>(dot(a, c0), dot(b, c0), dot(c, c0), dot(d, c0));
             s1 += vec4<f32>(dot(a, c1), dot(b, c1), dot(c, c1), dot(d, c1));
         }
@@ -122,6 +141,19 @@ fn score(token: u32, head: u32, tile: u32, end: u32, lane: u32) -> mat2x4<f32> {
         s1 = vec4<f32>(LOWEST);
     }
     return mat2x4<f32>(s0, s1);
+}
+
+// A quad of keys k, k + 16, k + 32 and k + 48 for k = lane / CHUNK.
+fn load(chunk: u32, lane: u32) -> mat4x4<f32> {
+    let quad = chunk + lane % CHUNK;
+    if (quad >= QUADS) {
+        return mat4x4<f32>();
+    }
+    let k = lane / CHUNK;
+    return mat4x4<f32>(
+        latents[starts[k] + quad], latents[starts[k + 16u] + quad],
+        latents[starts[k + 32u] + quad], latents[starts[k + 48u] + quad]
+    );
 }
 
 fn query_start(token: u32, head: u32) -> u32 {
@@ -138,6 +170,13 @@ fn weigh(score: vec4<f32>, peak: vec4<f32>) -> vec4<f32> {
 
 fn scaled(m: mat4x4<f32>, by: vec4<f32>) -> mat4x4<f32> {
     return mat4x4<f32>(m[0] * by.x, m[1] * by.y, m[2] * by.z, m[3] * by.w);
+}
+
+fn four_keys(
+    c0: vec4<f32>, c1: vec4<f32>, c2: vec4<f32>, c3: vec4<f32>, at: vec4<u32>
+) -> mat4x4<f32> {
+    return outer(c0, weights[at.x]) + outer(c1, weights[at.y])
+        + outer(c2, weights[at.z]) + outer(c3, weights[at.w]);
 }
 
 fn outer(c: vec4<f32>, w: vec4<f32>) -> mat4x4<f32> {
