@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.helpers.tiny_model import GOLDEN
 from zllm.backend.contract import PlanKey
 from zllm.embedded import Engine
+from zllm.runtime.pace import Pace
 
 Json = dict[str, Any]
 
@@ -43,6 +45,7 @@ class Watched:
 def engine(backend: str) -> Iterator[Engine]:
     found = Engine(model=GOLDEN / "llama", backend=backend, kv_dtype="f32")
     found.backend.prefill_rows = 16
+    found._loop.pace = Pace(limit_s=math.inf)
     yield found
     found.close()
 
@@ -58,6 +61,15 @@ def test_no_round_has_more_rows_than_the_backend_takes(engine: Engine) -> None:
     assert watched.valid_rows == [16, 16, 16, 16, 6, 1, 1, 1]
     # Chunks before the last ask for nothing: no head, no readback.
     assert [key.emit for key in watched.keys] == ["none"] * 4 + ["token"] * 4
+
+
+def test_rounds_of_a_slow_device_become_short(engine: Engine) -> None:
+    """Not those of the oracle: its bits depend on no clock."""
+    engine._loop.pace = Pace(limit_s=0.0)
+    watched = Watched(engine)
+    engine.generate(request(engine, 38))
+    chunks = [16, 8, 8, 6] if engine.backend.keeps_prefill else [16, 16, 6]
+    assert watched.valid_rows == [*chunks, 1, 1, 1]
 
 
 def test_a_cancelled_prompt_stops_before_its_next_chunk(engine: Engine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from zllm.kv_cache.planes import PlaneTable
 from zllm.kv_cache.prefix import Cached, PrefixCache
 from zllm.runtime.decode import decode_pieces
 from zllm.runtime.generation import Drawn, Finish, Generation, Sequence
+from zllm.runtime.pace import Pace
 from zllm.runtime.plans import PlanPool
 from zllm.runtime.prefill import prefill_pieces
 from zllm.runtime.rounds import Piece, plan_key, step_words
@@ -31,6 +33,8 @@ class Flight:
     pieces: list[Piece]
     ticket: Ticket
     top_logprobs: int
+    prefill_rows: int  # 0: a decode
+    submitted_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Loop:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.flights: deque[Flight] = deque()
+        self.pace = Pace()
         self._free_lanes = list(range(limits.lanes - 1, -1, -1))
         self._prefilled_last = False
 
@@ -120,7 +125,9 @@ class Loop:
         allowed = self.backend.rounds_in_flight - 1 if pieces else 0
         while len(self.flights) > allowed:
             flight = self.flights.popleft()
-            self._read(flight, await flight.ticket)
+            answer = await flight.ticket
+            self._time(flight)
+            self._read(flight, answer)
 
     def _next_pieces(self) -> list[Piece]:
         """Prefill and decode take turns, so that a long prompt does not stop running answers."""
@@ -135,7 +142,9 @@ class Loop:
     def _prefill(self) -> list[Piece]:
         waiting = [sequence for sequence in self.running if sequence.prefilling]
         return prefill_pieces(
-            waiting, self.backend.prefill_rows, last_alone=self.planes is not None
+            waiting,
+            self.pace.most(self.backend.prefill_rows),
+            last_alone=self.planes is not None,
         )
 
     def _decode(self) -> list[Piece]:
@@ -272,10 +281,20 @@ class Loop:
         key = plan_key(pieces)
         plan = self.plans.get(key)
         words = step_words(plan.layout, pieces, self.group, self.limits.lanes)
-        self.flights.append(Flight(pieces, plan.submit(words), key.top_logprobs))
+        rows = 0 if key.rows == key.seqs else key.rows
+        now = perf_counter()
+        self.flights.append(Flight(pieces, plan.submit(words), key.top_logprobs, rows, now))
         for piece in pieces:
             piece.sequence.fed += piece.count
             piece.sequence.in_flight += piece.draws
+
+    def _time(self, flight: Flight) -> None:
+        """Rounds of devices only: the oracle's rows are exact, and no clock may change its bits."""
+        if flight.prefill_rows and self.backend.keeps_prefill:
+            most = self.backend.prefill_rows
+            self.pace.done(flight.prefill_rows, most, flight.submitted_s, perf_counter())
+        else:
+            self.pace.other_done(perf_counter())
 
     def _lift_ban(self, sequence: Sequence) -> None:
         """Once min_tokens are drawn the stop tokens may be drawn again."""
