@@ -1,8 +1,8 @@
 """Attention of one device over long contexts in several settings: checked, then timed.
 
-Each layer has a cache of its own, so that a GPU's L2 holds none of it. A figure is the wall clock
-from the submit of all layers to their end, less that of an empty program, over the layers. The
-share is of the rate at which a WGSL kernel copies (bytes read and written).
+Each layer has a cache of its own, so that a GPU's L2 holds none of it. A figure is the time of all
+layers, by timestamps of the device, over their number; every dispatch waits for the one before, as
+in a round. The share is of the rate at which a WGSL kernel copies (bytes read and written).
 
     python -m benchmarks.attention_variants --out attention.json
 """
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe
+from benchmarks.product_variants import Stopwatch
 from tests.kernel import bench as workbench
 from tests.kernel.bench import Bench
 from zllm.attention import gqa
@@ -30,7 +30,8 @@ from zllm.backend.webgpu.bandwidth import copy_bandwidth
 from zllm.backend.webgpu.device import Dispatch
 from zllm.backend.webgpu.launch import lower
 from zllm.backend.webgpu.store import Dtype
-from zllm.backend.webgpu.wgpu_device import WgpuDevice, open_device
+from zllm.backend.webgpu.wgpu_device import WgpuDevice
+from zllm.backend.webgpu.wgpu_timing import open_timing_device
 
 SHAPES = {
     "8b": GqaSpec(32, 8, 128, 128**-0.5, 128),
@@ -85,20 +86,10 @@ def cases() -> Iterator[Case]:
 
 
 class Runner:
-    def __init__(self, device: WgpuDevice, layers: int, repeats: int) -> None:
-        self.device, self.layers, self.repeats = device, layers, repeats
+    def __init__(self, device: WgpuDevice, layers: int, least_s: float) -> None:
+        self.device, self.layers, self.least_s = device, layers, least_s
+        self.watch = Stopwatch(device)
         self.random = np.random.default_rng(11)
-        self.idle = self.seconds([])
-
-    def seconds(self, dispatches: Sequence[Dispatch]) -> float:
-        """The best of several runs."""
-        program = self.device.program(dispatches)
-        times = []
-        for _ in range(self.repeats + 1):  # the first makes pipelines
-            start = time.perf_counter()
-            program.submit(memoryview(b"")).wait()
-            times.append(time.perf_counter() - start)
-        return min(times)
 
     def run(self, case: Case) -> Json:
         attention.SPLIT_THREADS, attention.SPLIT_TILE = case.threads, case.threads // 2
@@ -138,11 +129,12 @@ class Runner:
         for layer in range(layers):
             cache = bench.store_of(f"kv{layer}", tuple(kv), dtype=case.dtype)
             dispatches += lower(Op("attend", (query, cache), (out,), spec), bench)
-        took = (self.seconds(dispatches) - self.idle) / layers
+        each = len(dispatches) // layers
+        took = self.watch.paced(dispatches, self.least_s) * each
         error = self._error(case, q, kv.astype(np.float32), table, bench.values(out))
         for held in made:
             self.device.destroy(held)
-        return {"seconds": took, "dispatches": len(dispatches) // layers, "error": error}
+        return {"seconds": took, "dispatches": each, "error": error}
 
     def _error(self, case: Case, q: Any, kv: Any, table: Any, got: Any) -> float:
         """Of the first, a middle and the last row of the last sequence."""
@@ -164,14 +156,14 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--layers", type=int, default=8, help="at least")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--least-ms", type=float, default=10, help="of a measurement")
     parser.add_argument("--only", default="", help="shapes, comma-separated")
     parser.add_argument("--longest", type=int, default=8192, help="skip longer contexts")
     args = parser.parse_args()
     workbench.PAGE_SLOTS = PAGE_SLOTS
-    device = open_device()
+    device = open_timing_device()
     rate = copy_bandwidth(device)
-    runner = Runner(device, args.layers, args.repeats)
+    runner = Runner(device, args.layers, args.least_ms / 1e3)
     report: Json = {
         **describe(),
         "adapter": device.info.name,

@@ -227,3 +227,25 @@ def test_attend_over_a_long_context(
 
     own = kv[:, PAGE_SLOTS : PAGE_SLOTS + length]
     assert_close(bench.values(out), expected_rows(q, own, spec, sinks), TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attend_over_more_than_a_software_adapter_goes_round(
+    bench: Bench, rng: np.random.Generator, dtype: Dtype
+) -> None:
+    """Without splits llvmpipe ends the loop over 9,000 keys of 256 numbers early, silently."""
+    spec, length = HEADS["largest"], 9000
+    pages = length // PAGE_SLOTS + 1
+    kv = stored_values(rng, (2, pages * PAGE_SLOTS, spec.kv_heads, spec.head_size), dtype)
+    q = rng.standard_normal((1, spec.heads * spec.head_size)).astype(np.float32)
+    bench.plan(
+        PlanKey(1, 1, length, "none"),
+        pages=pages,
+        position=[length - 1],
+        full_table=np.arange(1, pages),
+    )
+    out = bench.output(1, q.shape[1], guard=4)
+    bench.run("attend", (bench.input(q), bench.cache(kv[0], kv[1], dtype)), (out,), spec)
+
+    own = kv[:, PAGE_SLOTS : PAGE_SLOTS + length]
+    assert_close(bench.values(out), expected_rows(q, own, spec), TOLERANCE)

@@ -9,11 +9,16 @@ from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants
 from zllm.backend.webgpu.lowering import Context, View
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 
 MAX_HEAD_SIZE = 256  # of attend_lanes' and attend_tile's sums
-SPLIT_THREADS = 256
-SPLIT_TILE = SPLIT_THREADS // 2  # positions that attend_split takes at once
-TILE, TILE_HEADS = 32, 8  # of attend_tile: queries, also positions at once; of them query heads
+READ_QUADS = {"f32": 1, "f16": 2}  # of kv_f32.wgsl and kv_f16.wgsl
+SPLIT_THREADS, SPLIT_LANES = 256, 2  # of attend_split; lanes read one key
+SPLIT_TILE = SPLIT_THREADS // SPLIT_LANES  # positions that it takes at once
+TILE, TILE_SIDE = 32, 8  # of attend_tile: queries, also positions at once; threads along either
+SPLIT_HEADS, TILE_HEADS = 4, 8  # most query heads of a workgroup: more do not fit in its memory
+# llvmpipe ends an invocation's loops silently after 65,535 turns in all, nested ones counted.
+LANE_TURNS = 60_000
 # Fewer positions are not worth a second dispatch; more workgroups than FULL_GROUPS occupy a large
 # GPU anyway; attend_combine has a thread for each split.
 WHOLE_POSITIONS, MAX_SPLITS, FULL_GROUPS = 256, 128, 512
@@ -32,25 +37,32 @@ def missing_attend(op: Op, info: DeviceInfo) -> str | None:
 def lower_attend(op: Op, context: Context) -> list[Dispatch]:
     view, out = context.view(op.value(0)), context.view(op.outs[0])
     if context.info.software:
-        return [_attend_lanes(op, context, view, out)]
+        return _attend_lanes(op, context, view, out)
     spec: GqaSpec = op.spec
     decode = context.key.rows == context.key.seqs
-    blocks = ceil_div(spec.heads // spec.kv_heads, TILE_HEADS)
+    blocks = ceil_div(spec.heads // spec.kv_heads, SPLIT_HEADS if decode else TILE_HEADS)
     block = ceil_div(spec.heads // spec.kv_heads, blocks)
     rows = 1 if decode else TILE // block
     grid = (spec.kv_heads * blocks, ceil_div(out.rows, rows))
     tile = SPLIT_TILE if decode else TILE
     splits = split_count(_seen(op, context), grid[0] * grid[1], tile)
     values = _shared(op, context, view, out)
-    values |= {"BLOCK": block, "BLOCKS": blocks, "SPLITS": splits}
+    values |= {"BLOCKS": blocks, "SPLITS": splits}
     values |= {"THREADS": SPLIT_THREADS} if decode else {"ROWS": rows}
+    assert not decode or _split_bytes(spec, block) <= context.info.max_workgroup_bytes
     kernel = "attend_split" if decode else "attend_tile"
     if splits == 1:
-        return [_attend((kernel,), op, context, values, view, out.buffer, (*grid, 1))]
+        return [_attend((kernel,), op, context, values, view, out.buffer, (*grid, 1), block)]
     quads = spec.head_size // 4
     parts = context.scratch(16 * out.rows * spec.heads * splits * (quads + 1))
-    first = _attend((kernel,), op, context, values, view, parts, (*grid, splits))
+    first = _attend((kernel,), op, context, values, view, parts, (*grid, splits), block)
     return [first, _combine(op, context, parts, out, splits)]
+
+
+def _split_bytes(spec: GqaSpec, block: int) -> int:
+    """Workgroup memory of attend_split; some drivers do not check sizes that are overrides."""
+    numbers = block * (spec.head_size + SPLIT_THREADS + SPLIT_TILE + 1)
+    return 4 * (numbers + SPLIT_TILE + 5 * SPLIT_THREADS)
 
 
 def _seen(op: Op, context: Context) -> int:
@@ -87,17 +99,29 @@ def _shared(op: Op, context: Context, q: View, out: View) -> dict[str, float]:
     } | places(q=q, out=out)
 
 
-def _attend_lanes(op: Op, context: Context, q: View, out: View) -> Dispatch:
-    info = context.info
-    queries = out.rows * op.spec.heads
-    if "subgroups" in info.features:
-        lanes, threads = "lanes_subgroup", info.subgroup_size
-        grid = (min(queries, 65535), ceil_div(queries, 65535), 1)
+def _attend_lanes(op: Op, context: Context, q: View, out: View) -> list[Dispatch]:
+    info, spec = context.info, op.spec
+    wide = "subgroups" in info.features
+    threads = info.subgroup_size if wide else 8
+    splits = lanes_splits(_seen(op, context), threads if wide else 1, spec.head_size // 4)
+    units = out.rows * spec.heads * splits
+    if wide:
+        grid = (min(units, 65535), ceil_div(units, 65535), 1)
     else:
-        lanes, threads = "lanes_single", 8
-        grid = (ceil_div(queries, threads), 1, 1)
-    values = _shared(op, context, q, out) | {"THREADS": threads}
-    return _attend((lanes, "attend_lanes"), op, context, values, q, out.buffer, grid)
+        grid = (ceil_div(units, threads), 1, 1)
+    sources = ("lanes_subgroup" if wide else "lanes_single", "attend_lanes")
+    values = _shared(op, context, q, out) | {"THREADS": threads, "SPLITS": splits}
+    if splits == 1:
+        return [_attend(sources, op, context, values, q, out.buffer, grid)]
+    parts = context.scratch(16 * units * (spec.head_size // 4 + 1))
+    first = _attend(sources, op, context, values, q, parts, grid)
+    return [first, _combine(op, context, parts, out, splits)]
+
+
+def lanes_splits(context: int, lanes: int, quads: int) -> int:
+    """Into how many units a query's positions are dealt so that none goes round too often."""
+    inner = 2 * 2 * quads + 1  # for four positions of a lane: keys, values, and a loop in each
+    return ceil_div(ceil_div(context, 4 * lanes) * inner, LANE_TURNS)
 
 
 def _attend(
@@ -108,15 +132,31 @@ def _attend(
     q: View,
     out: Buffer,
     grid: tuple[int, int, int],
+    block: int = 1,
 ) -> Dispatch:
     store = context.store(op.cache(1))
     keys, stored = store.buffers
-    sources = (f"kv_{store.dtype}", "attend", *sources)
     # WGSL has no optional binding: without sinks q stands in.
     sinks = context.banks(op.weight(2))[0].buffer if len(op.ins) > 2 else q.buffer
     access = ("read", "read", "read", "read", "read", "write")
-    kernel = Kernel(sources[-1], compose(*sources), access, constants(values))  # type: ignore[arg-type]
+    text = _text(op.spec, READ_QUADS[store.dtype], block)
+    wgsl = unroll(compose(f"kv_{store.dtype}", "attend", *sources), text)
+    wgsl = f"const BLOCK: u32 = {block}u;\n{wgsl}"
+    kernel = Kernel(sources[-1], wgsl, access, constants(values))  # type: ignore[arg-type]
     return Dispatch(kernel, (q.buffer, keys, stored, context.step, sinks, out), grid)
+
+
+def _text(spec: GqaSpec, read_quads: int, block: int) -> dict[str, int]:
+    """How often the kernels' loops over registers go round."""
+    quads = spec.head_size // 4
+    reads = quads // read_quads
+    return {
+        "BLOCK": block,
+        "READ_QUADS": read_quads,
+        "STEPS": ceil_div(reads, SPLIT_LANES),
+        "TRIPS": ceil_div(SPLIT_TILE, SPLIT_THREADS // reads),
+        "DEPTH": ceil_div(quads, TILE_SIDE),
+    }
 
 
 def _combine(op: Op, context: Context, parts: Buffer, out: View, splits: int) -> Dispatch:

@@ -10,7 +10,7 @@ override VALID_ROWS: u32; // offset of a step word
 override OUT_OFFSET: u32;
 override OUT_STRIDE: u32;
 
-const THREADS: u32 = 128u;
+const THREADS: u32 = 256u;
 
 var<workgroup> peaks: array<f32, THREADS>;
 var<workgroup> scales: array<f32, THREADS>; // 0: the split saw nothing and left no sums

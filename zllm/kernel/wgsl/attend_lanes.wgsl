@@ -1,8 +1,12 @@
 // Software adapters: LANES lanes share a query's positions, four at a time each, without a barrier.
-// Each keeps its own running maximum, total and sum of values; they meet at the end.
+// Each keeps its own running maximum, total and sum of values; they meet at the end. With several
+// splits (maximum, total) and unscaled sums go to `out` for attend_combine.
+override SPLITS: u32;
+
 fn attend(unit: u32, lane: u32, lanes: u32) {
-    let row = unit / HEADS;
-    let head = unit % HEADS;
+    let split = unit % SPLITS;
+    let row = unit / SPLITS / HEADS;
+    let head = unit / SPLITS % HEADS;
     if (row >= u32(step[VALID_ROWS])) {
         return;
     }
@@ -10,11 +14,12 @@ fn attend(unit: u32, lane: u32, lanes: u32) {
     let seq = u32(step[SEQ + row]);
     let last = u32(step[POSITION + row]);
     let origin = (Q_OFFSET + row * Q_STRIDE) / 4u + head * QUADS;
-    let start = begin(head, lane == 0u);
+    let dealt = deal(first_seen(last), last + 1u, 4u * lanes, split, SPLITS);
+    let start = begin(head, split == 0u && lane == 0u);
     var peak = start.x;
     var total = start.y;
     var acc = array<vec4<f32>, 64>();
-    for (var p = first_seen(last) + 4u * lane; p <= last; p += 4u * lanes) {
+    for (var p = dealt.x + 4u * lane; p < dealt.y; p += 4u * lanes) {
         let e0 = entry(seq, p, g);
         let e1 = entry(seq, min(p + 1u, last), g);
         let e2 = entry(seq, min(p + 2u, last), g);
@@ -53,12 +58,21 @@ fn attend(unit: u32, lane: u32, lanes: u32) {
     }
     let highest = lanes_max(peak);
     let kept = exp(peak - highest);
-    let scale = kept / lanes_sum(vec4<f32>(total * kept)).x;
-    let to = (OUT_OFFSET + row * OUT_STRIDE) / 4u + head * QUADS;
-    for (var i = 0u; i < QUADS; i++) {
-        let sum = lanes_sum(acc[i] * scale);
+    let sum = lanes_sum(vec4<f32>(total * kept)).x;
+    var to = (OUT_OFFSET + row * OUT_STRIDE) / 4u + head * QUADS;
+    var scale = kept / sum;
+    if (SPLITS > 1u) {
+        to = unit * (QUADS + 1u);
+        scale = kept;
         if (lane == 0u) {
-            out[to + i] = sum;
+            out[to] = vec4<f32>(highest, sum, 0.0, 0.0);
+        }
+        to += 1u;
+    }
+    for (var i = 0u; i < QUADS; i++) {
+        let quad = lanes_sum(acc[i] * scale);
+        if (lane == 0u) {
+            out[to + i] = quad;
         }
     }
 }

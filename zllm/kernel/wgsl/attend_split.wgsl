@@ -1,22 +1,21 @@
-// GPUs, one query a sequence: a workgroup owns up to eight query heads of one key/value head, so
+// GPUs, one query a sequence: a workgroup owns up to four query heads of one key/value head, so
 // that a key is read once for all of them, and one split of the positions. With several splits it
-// leaves (maximum, total) and unscaled sums in `out` for attend_combine.
+// leaves (maximum, total) and unscaled sums in `out` for attend_combine. Text: BLOCK query heads of a
+// workgroup, STEPS reads of a key by one thread, TRIPS values that a thread sums in a tile.
 override THREADS: u32; // 128 or 256
-override BLOCK: u32; // query heads of a workgroup
 override BLOCKS: u32; // workgroups that share a key/value head
 override SPLITS: u32;
 
 const LANES: u32 = 2u; // threads that read one key
-const MOST: u32 = 8u; // query heads
 const EACH: u32 = 4u; // scores of a thread in the softmax
 
 var<workgroup> queries: array<vec4<f32>, BLOCK * QUADS>;
 var<workgroup> partial: array<f32, BLOCK * THREADS>; // scores before LANES are joined
 var<workgroup> weights: array<f32, BLOCK * THREADS / LANES>;
 var<workgroup> tops: array<f32, THREADS>;
-var<workgroup> kept: array<f32, MOST>;
+var<workgroup> kept: array<f32, BLOCK>;
 var<workgroup> entries: array<u32, THREADS / LANES>;
-var<workgroup> slices: array<vec4<f32>, THREADS * READ_QUADS>;
+var<workgroup> slices: array<vec4<f32>, THREADS>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -53,15 +52,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // A thread sums one read of the values of every `stride`-th position.
     let stride = THREADS / reads();
     let slice = lane / reads();
-    var acc = array<vec4<f32>, MOST * READ_QUADS>();
+    // unroll h BLOCK
+    // unroll j READ_QUADS
+    var acc_$h_$j = vec4<f32>();
+    // end
+    // end
     workgroupBarrier();
     for (var tile = dealt.x; tile < dealt.y; tile += tile_size) {
+        // Past the end the last position stands in, with a weight of 0.
         let p = lane / LANES;
-        var e = 0u;
-        if (tile + p < dealt.y) {
-            e = entry(seq, tile + p, g);
-            score(e, p, lane % LANES);
-        }
+        let e = entry(seq, min(tile + p, dealt.y - 1u), g);
+        score(e, p, lane % LANES);
         workgroupBarrier();
         if (lane % LANES == 0u) {
             entries[p] = e;
@@ -94,65 +95,74 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
         workgroupBarrier();
-        for (var h = 0u; h < BLOCK; h++) {
-            for (var j = 0u; j < READ_QUADS; j++) {
-                acc[h * READ_QUADS + j] *= kept[h];
-            }
-        }
+        // unroll h BLOCK
+        let kept_$h = kept[$h];
+        // unroll j READ_QUADS
+        acc_$h_$j *= kept_$h;
+        // end
+        // end
         if (slice < stride) {
-            for (var i = slice; i < min(tile_size, dealt.y - tile); i += stride) {
-                var v = value(entries[i] + lane % reads());
-                for (var h = 0u; h < BLOCK; h++) {
-                    let weight = weights[h * tile_size + i];
-                    for (var j = 0u; j < READ_QUADS; j++) {
-                        acc[h * READ_QUADS + j] += weight * v[j];
-                    }
-                }
+            // unroll n TRIPS
+            let i_$n = slice + $nu * stride;
+            if (i_$n < tile_size) {
+                let v = value(entries[i_$n] + lane % reads());
+                // unroll h BLOCK
+                let weight_$h = weights[$hu * tile_size + i_$n];
+                // unroll j READ_QUADS
+                acc_$h_$j += weight_$h * v[$j];
+                // end
+                // end
             }
+            // end
         }
     }
     workgroupBarrier();
     tops[lane] = total;
-    for (var h = 0u; h < count; h++) {
-        for (var j = 0u; j < READ_QUADS; j++) {
-            slices[lane * READ_QUADS + j] = acc[h * READ_QUADS + j];
-        }
-        if (lane == h * share) {
-            kept[h] = peak;
-        }
-        workgroupBarrier();
-        if (lane < QUADS) {
-            leave(row, first_head + h, to + h * SPLITS, h, lane);
-        }
-        workgroupBarrier();
+    if (lane % share == 0u && lane / share < BLOCK) {
+        kept[head] = peak;
     }
+    // unroll h BLOCK
+    if ($hu < count) {
+        // unroll j READ_QUADS
+        slices[lane] = acc_$h_$j;
+        workgroupBarrier();
+        if (lane < reads()) {
+            leave(row, first_head + $hu, to + $hu * SPLITS, $hu, lane, $ju);
+        }
+        workgroupBarrier();
+        // end
+    }
+    // end
 }
 
 // This lane's part of the products of a key with each query.
 fn score(e: u32, p: u32, lane: u32) {
-    var sums = array<f32, MOST>();
-    for (var n = 0u; n < (reads() + LANES - 1u) / LANES; n++) {
-        let i = n * LANES + lane;
-        if (i < reads()) {
-            var k = key(e + i);
-            for (var h = 0u; h < BLOCK; h++) {
-                for (var j = 0u; j < READ_QUADS; j++) {
-                    sums[h] += dot(queries[h * QUADS + i * READ_QUADS + j], k[j]);
-                }
-            }
-        }
+    // unroll h BLOCK
+    var sum_$h = 0.0;
+    // end
+    // unroll n STEPS
+    let i_$n = $nu * LANES + lane;
+    if (i_$n < reads()) {
+        let k = key(e + i_$n);
+        // unroll h BLOCK
+        // unroll j READ_QUADS
+        sum_$h += dot(queries[$hu * QUADS + i_$n * READ_QUADS + $ju], k[$j]);
+        // end
+        // end
     }
-    for (var h = 0u; h < BLOCK; h++) {
-        partial[h * THREADS + lane * (THREADS / LANES) + p] = sums[h];
-    }
+    // end
+    // unroll h BLOCK
+    partial[$hu * THREADS + lane * (THREADS / LANES) + p] = sum_$h;
+    // end
 }
 
-// One quad of a head's result.
-fn leave(row: u32, head: u32, part: u32, h: u32, quad: u32) {
-    var sum = slices[quad];
+// One quad of a head's result: quad j of a read.
+fn leave(row: u32, head: u32, part: u32, h: u32, read: u32, j: u32) {
+    var sum = slices[read];
     for (var i = 1u; i < THREADS / reads(); i++) {
-        sum += slices[quad + i * QUADS];
+        sum += slices[read + i * reads()];
     }
+    let quad = read * READ_QUADS + j;
     let share = THREADS / LANES / EACH;
     var total = 0.0;
     for (var i = 0u; i < share; i++) {
