@@ -192,3 +192,34 @@ def test_probes_leave_no_memory_behind() -> None:
             backend: Any = engine.backend
             held.append(backend.device.held_bytes)
     assert held[0] - held[1] <= 1 << 16  # readback buffers of the cases' results
+
+
+@pytest.mark.parametrize(
+    ("kernels", "end"),
+    [
+        (("product_rows", "product_staged", "product_tile"), "the kernels for software adapters"),
+        (("product",), "the NumPy reference"),
+    ],
+    ids=["another shape", "reference"],
+)
+def test_a_fused_product_gives_way(
+    monkeypatch: pytest.MonkeyPatch, kernels: tuple[str, ...], end: str
+) -> None:
+    """As a GPU has it, with the norm folded in: the reference knows only the two apart."""
+    from zllm.backend.webgpu.wgpu_device import WgpuDevice
+
+    real = WgpuDevice.__init__
+
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        self.info = replace(self.info, software=False)
+
+    monkeypatch.setattr(WgpuDevice, "__init__", init)
+    seed(monkeypatch, kernels, "fn main(", "fn main{")
+    with opened() as (engine, told):
+        golden = np.load(LLAMA / "golden.npz")
+        (logits,) = engine.logits([golden["p1_ids"].tolist()[:24]], [20, 1, 3])
+    truth = golden["p1_truth"][:24]
+    assert np.abs(logits - truth).max() <= TOLERANCE * np.abs(truth).max()
+    assert {text.split(" is wrong")[0] for text in told} >= {"webgpu: the kernel of norm_linear"}
+    assert all(end in text for text in told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -66,7 +67,7 @@ SUBGROUP_PROBE = Kernel(
 )
 
 
-LOST = "device is lost"  # wgpu's words, in any call on what belonged to such a device
+LOST = re.compile(r"device (is |was )?lost", re.IGNORECASE)  # wgpu's words, in any later call
 OUT_OF_MEMORY = (
     "the device is out of memory; lower --context, run fewer sequences at once, "
     "or take a smaller model or the oracle"
@@ -86,7 +87,7 @@ def reported(what: str) -> Iterator[None]:
     except (wgpu.GPUError, RuntimeError, AttributeError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         text = " / ".join(lines)
-        if LOST in text.lower():
+        if LOST.search(text):
             raise DeviceLost(f"{what}: the WebGPU device is lost") from error
         if "not enough memory" in text.lower() or "out of memory" in text.lower():
             raise BackendError(f"{what}: {OUT_OF_MEMORY}") from error
