@@ -13,7 +13,7 @@ from zllm.kernel.wgsl.unroll import unroll
 
 MAX_HEAD_SIZE = 256  # of attend_lanes' and attend_tile's sums
 READ_QUADS = {"f32": 1, "f16": 2}  # of kv_f32.wgsl and kv_f16.wgsl
-SPLIT_THREADS, SPLIT_LANES = 256, 2  # of attend_split; lanes read one key
+SPLIT_THREADS, SPLIT_LANES = 128, 2  # of attend_split; lanes read one key
 SPLIT_TILE = SPLIT_THREADS // SPLIT_LANES  # positions that it takes at once
 TILE, TILE_SIDE = 32, 8  # of attend_tile: queries, also positions at once; threads along either
 SPLIT_HEADS, TILE_HEADS = 4, 8  # most query heads of a workgroup: more do not fit in its memory
