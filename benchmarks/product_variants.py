@@ -222,9 +222,11 @@ def with_few(info: DeviceInfo, few: Few) -> DeviceInfo:
 
 
 def few_variants(tokens: int, thin: bool) -> Iterator[tuple[str, Few]]:
-    for threads, rows, lanes in every((64, 128, 256), (2, 4, 8), (8, 16, 32)):
-        if not (thin and (rows == 8 or lanes == 8)):
-            yield f"{threads}x{rows}/{lanes}", Few(threads, rows, lanes)
+    rows_lanes = every((2, 4, 8), (16, 32)) if tokens == 1 else every((2, 4), (8, 16))
+    if not thin:
+        rows_lanes = every((2, 4, 8), (8, 16, 32))
+    for (rows, lanes), threads in every(rows_lanes, (64, 128, 256)):
+        yield f"{threads}x{rows}/{lanes}", Few(threads, rows, lanes)
 
 
 def variants(info: DeviceInfo, tokens: int, thin: bool) -> Iterator[tuple[str, DeviceInfo]]:

@@ -11,6 +11,7 @@ from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_
 from zllm.backend.webgpu.lowering import Context, View
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 from zllm.norm import LayerNormSpec, RmsNormSpec
 
 ACTIVATIONS = ("silu", "gelu_tanh", "swiglu_oai")  # numbered as in activation.wgsl
@@ -92,13 +93,20 @@ def _norm_dispatch(
     values = values | {
         "ROWS": x.rows,
         "RUNS": runs,
-        "THREADS": max(info.subgroup_size, 4) if info.software else 128,
+        "THREADS": _norm_threads(int(values["COLUMNS"]), info),
     }
     read: Access = "read"
     access: tuple[Access, ...] = (read, *[read] * len(weights), "write")
-    wgsl = compose(reduction(info), name)
+    wgsl = unroll(compose(reduction(info), name), {})
     kernel = Kernel(name, wgsl, access, constants(values | places(x=x, out=out)))
     return Dispatch(kernel, (x.buffer, *weights, out.buffer), strided_grid(x.rows * runs, info))
+
+
+def _norm_threads(columns: int, info: DeviceInfo) -> int:
+    """A power of two."""
+    if info.software:
+        return max(info.subgroup_size, 4)
+    return min(256, max(32, 1 << (columns // 8 - 1).bit_length()))
 
 
 def lower_gated(op: Op, context: Context) -> list[Dispatch]:

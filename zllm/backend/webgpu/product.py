@@ -23,6 +23,7 @@ ROWS_THREADS = 64  # of a workgroup that reduces over rows of experts
 NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
 STAGED_QUADS = 1024  # 16 KiB
+LEAST_THREADS = 1 << 15  # of a grid; an H200 runs eight times as many at once
 FOLDED_TOKENS = 1  # up to which a product computes the norm of its x
 TILE_ROWS, TILE_TOKENS = 64, 32
 WIDE_ROWS, WIDE_TOKENS = 128, 128
@@ -210,7 +211,12 @@ def _shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) ->
     if tokens >= tuning.wide_tokens:
         tiles = ceil_div(rows, WIDE_ROWS // 2 if gated else WIDE_ROWS)
         grid = (min(tiles, info.max_grid), ceil_div(tokens, WIDE_TOKENS), 1)
-        return Shape(("product_tile_wide",), {"TILES": tiles}, grid, {"SPAN": WIDE_TOKENS})
+        return Shape(
+            ("product_tile_wide",),
+            {"TILES": tiles},
+            grid,
+            {"SPAN": WIDE_TOKENS, "SPANS": WIDE_TOKENS // 64},
+        )
     tiles = ceil_div(rows, TILE_ROWS // 2 if gated else TILE_ROWS)
     grid = (min(tiles, info.max_grid), ceil_div(tokens, TILE_TOKENS), 1)
     return Shape(("product_tile",), {"TILES": tiles}, grid)
@@ -218,19 +224,28 @@ def _shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) ->
 
 def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
     few = info.tuning.few(bank.format, tokens)
+    spec = FORMATS[bank.format]
+    quads = spec.elements // 4  # of a block
     teams = ceil_div(rows, few.rows // 2 if gated else few.rows)
-    chunk = STAGED_QUADS >> (tokens - 1).bit_length()
+    row_quads = spec.blocks(bank.columns) * quads
+    whole = max(1 << (row_quads - 1).bit_length(), 4 * quads)  # at least four lanes
+    chunk = min(STAGED_QUADS >> (tokens - 1).bit_length(), whole)
     sums = few.rows * tokens + 1  # a lane
     threads = few.threads
     while sums * threads > 4 * STAGED_QUADS:
         threads //= 2
-    lanes = min(few.lanes, threads)
+    most = min(threads, chunk // quads)
+    lanes = min(few.lanes, most)
+    # Few rows cannot fill a GPU but by more threads a row.
+    while teams * lanes < LEAST_THREADS and lanes < most and 2 * lanes < spec.blocks(bank.columns):
+        lanes *= 2
     text = {
         "EACH": few.rows,
         "BATCH": tokens,
-        "QUADS": FORMATS[bank.format].elements // 4,
+        "QUADS": quads,
         "CHUNK": chunk,
-        "STAGED": max(chunk * tokens, ceil_div(sums * threads, 4)),
+        "PLANES": max(tokens, ceil_div(sums * threads, 4 * chunk)),
+        "HELD": ceil_div(chunk * tokens, threads),
     }
     values: dict[str, float] = {"THREADS": threads, "TEAMS": teams, "LANES": lanes}
     grid = strided_grid(ceil_div(teams, threads // lanes), info)

@@ -3,9 +3,11 @@
 // whole blocks, every weight once.
 override THREADS: u32;
 override TEAMS: u32; // of EACH matrix rows, in the whole grid
-override LANES: u32; // of a team; at least 4
+override LANES: u32; // of a team; at least 4, at most the blocks of a chunk
 
-var<workgroup> staged: array<vec4<f32>, STAGED>; // at least BATCH · CHUNK
+// A plane a token, at least. Compilers check an index once for all planes, where a flat one would
+// cost a check a load.
+var<workgroup> staged: array<array<vec4<f32>, CHUNK>, PLANES>;
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -29,29 +31,53 @@ fn product_teams(first_team: u32, lane: u32) {
     var sum_$t_$i = 0.0;
     // end
     // end
+    // The next blocks and the next chunk of x are on their way while others are multiplied.
+    var b = lane % LANES;
+    // unroll i EACH
+    var next_$i = block_at(start_$i, min(b, BLOCKS - 1u));
+    // end
     var squares = 0.0;
+    // unroll r HELD
+    let x_$r = fetch($ru * THREADS + lane, 0u);
+    // end
+    // unroll r HELD
+    squares += stage($ru * THREADS + lane, 0u, x_$r);
+    // end
+    workgroupBarrier();
     for (var first = 0u; first < BLOCKS * QUADS; first += CHUNK) {
-        squares += stage(first, lane);
-        workgroupBarrier();
-        let blocks = min(CHUNK, BLOCKS * QUADS - first) / QUADS;
-        for (var b = lane % LANES; b < blocks; b += LANES) {
+        // unroll r HELD
+        let ahead_$r = fetch($ru * THREADS + lane, first + CHUNK);
+        // end
+        for (var s = 0u; s < CHUNK / QUADS / LANES; s++) {
+            let at = b * QUADS - first;
+            let within = b < BLOCKS;
+            b += LANES;
             // unroll i EACH
-            let block_$i = block_at(start_$i, first / QUADS + b);
+            let block_$i = next_$i;
+            next_$i = block_at(start_$i, min(b, BLOCKS - 1u));
             // end
-            // unroll k QUADS
-            let at_$k = turned(b * QUADS + $ku);
-            // unroll i EACH
-            let w_$k_$i = block_quad_$k(block_$i);
-            // end
-            // unroll t BATCH
-            let v_$k_$t = staged[$tu * CHUNK + at_$k];
-            // unroll i EACH
-            sum_$t_$i = add_dot(sum_$t_$i, w_$k_$i, v_$k_$t);
-            // end
-            // end
-            // end
+            if (within) {
+                // unroll k QUADS
+                let at_$k = turned(at + $ku);
+                // unroll i EACH
+                let w_$k_$i = block_quad_$k(block_$i);
+                // end
+                // unroll t BATCH
+                let v_$k_$t = staged[$t][at_$k];
+                // unroll i EACH
+                sum_$t_$i = add_dot(sum_$t_$i, w_$k_$i, v_$k_$t);
+                // end
+                // end
+                // end
+            }
         }
         workgroupBarrier();
+        if (first + CHUNK < BLOCKS * QUADS) {
+            // unroll r HELD
+            squares += stage($ru * THREADS + lane, first + CHUNK, ahead_$r);
+            // end
+            workgroupBarrier();
+        }
     }
     // unroll t BATCH
     // unroll i EACH
@@ -72,21 +98,28 @@ fn turned(quad: u32) -> u32 {
     return quad ^ ((quad >> 3u) & TURN);
 }
 
-// Returns the sum of squares that this thread saw; of the one token, for several are not normalised
-// here.
-fn stage(first: u32, lane: u32) -> f32 {
-    var squares = 0.0;
-    for (var i = lane; i < BATCH * CHUNK; i += THREADS) {
-        let quad = i % CHUNK;
-        if (first + quad < BLOCKS * QUADS) {
-            var v = x4(i / CHUNK, first + quad);
-            if (NORM) {
-                squares += dot(v, v);
-                v *= norm4(first + quad);
-            }
-            staged[i / CHUNK * CHUNK + turned(quad)] = v;
-        }
+// Quad i of the chunk that begins at quad `first` of each token, if there is one.
+fn fetch(i: u32, first: u32) -> vec4<f32> {
+    let quad = first + i % CHUNK;
+    if (i < BATCH * CHUNK && quad < BLOCKS * QUADS) {
+        return x4(i / CHUNK, quad);
     }
+    return vec4<f32>();
+}
+
+// Returns the sum of its squares; of the one token, for several are not normalised here.
+fn stage(i: u32, first: u32, x: vec4<f32>) -> f32 {
+    let quad = first + i % CHUNK;
+    if (i >= BATCH * CHUNK || quad >= BLOCKS * QUADS) {
+        return 0.0;
+    }
+    var v = x;
+    var squares = 0.0;
+    if (NORM) {
+        squares = dot(v, v);
+        v *= norm4(quad);
+    }
+    staged[i / CHUNK][turned(i % CHUNK)] = v;
     return squares;
 }
 
@@ -97,14 +130,14 @@ fn add_dot(sum: f32, w: vec4<f32>, v: vec4<f32>) -> f32 {
 // Each lane's share of sum j, in memory that holds x no more.
 fn keep(j: u32, lane: u32, share: f32) {
     let at = j * THREADS + lane;
-    staged[at / 4u][at % 4u] = share;
+    staged[at / 4u / CHUNK][at / 4u % CHUNK][at % 4u] = share;
 }
 
 fn total(from_lane: u32, j: u32, lanes: u32) -> f32 {
     let at = (j * THREADS + from_lane) / 4u;
-    var sum = staged[at];
-    for (var i = 1u; i < lanes / 4u; i++) {
-        sum += staged[at + i];
+    var sum = vec4<f32>();
+    for (var i = 0u; i < lanes / 4u; i++) {
+        sum += staged[(at + i) / CHUNK][(at + i) % CHUNK];
     }
     return sum.x + sum.y + sum.z + sum.w;
 }

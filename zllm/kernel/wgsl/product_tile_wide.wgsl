@@ -1,5 +1,5 @@
 // GPUs, hundreds of tokens: a workgroup owns 128 matrix rows (or 64 gates with their partners) by
-// SPAN tokens, a thread 8 rows by SPAN / 16 tokens. 16 elements of each row and token at a time lie
+// SPAN = 64 · SPANS tokens, a thread 8 rows by SPAN / 16 tokens. 16 elements of each row and token at a time lie
 // in workgroup memory, element by element, decoded.
 const TILE_ROWS: u32 = 128u;
 const DEPTH: u32 = 16u;
@@ -8,8 +8,9 @@ const MINE: u32 = SPAN / 16u; // tokens of a thread
 
 override TILES: u32; // of rows
 
-var<workgroup> weights: array<vec4<f32>, 512>; // DEPTH · TILE_ROWS / 4
-var<workgroup> inputs: array<vec4<f32>, DEPTH * SPAN / 4u>;
+// Compilers check the index of an inner array once for all elements.
+var<workgroup> weights: array<array<vec4<f32>, 32>, DEPTH>; // TILE_ROWS / 4 quads of rows
+var<workgroup> inputs: array<array<vec4<f32>, SPAN / 4u>, DEPTH>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -38,17 +39,17 @@ fn product_tile(row: u32, token: u32, lane: u32) {
         // The next parts are on their way while these are multiplied.
         w = weights_at(mine, first + TILE_PARTS + lane % TILE_PARTS, parts);
         x = inputs_at(from_token, first + TILE_PARTS + lane % TILE_PARTS, parts);
-        for (var k = 0u; k < DEPTH; k++) {
-            let low = weights[k * 32u + column];
-            let high = weights[k * 32u + 16u + column];
-            for (var j = 0u; j < MINE / 4u; j++) {
-                let v = inputs[k * (SPAN / 4u) + 16u * j + line];
-                for (var i = 0u; i < 4u; i++) {
-                    acc[8u * j + 2u * i] += v[i] * low;
-                    acc[8u * j + 2u * i + 1u] += v[i] * high;
-                }
-            }
-        }
+        // unroll k 16
+        let low_$k = weights[$k][column];
+        let high_$k = weights[$k][16u + column];
+        // unroll j SPANS
+        let v_$k_$j = inputs[$k][16u * $ju + line];
+        // unroll i 4
+        acc[8 * $j + 2 * $i] += v_$k_$j[$i] * low_$k;
+        acc[8 * $j + 2 * $i + 1] += v_$k_$j[$i] * high_$k;
+        // end
+        // end
+        // end
         workgroupBarrier();
     }
     for (var j = 0u; j < MINE; j++) {
@@ -78,13 +79,13 @@ fn keep(lane: u32, w: mat2x4<f32>, x: mat2x4<f32>) {
     let r = lane / TILE_PARTS;
     let k = 8u * (lane % TILE_PARTS);
     for (var i = 0u; i < 4u; i++) {
-        weights[(k + i) * 32u + r / 4u][r % 4u] = w[0][i];
-        weights[(k + 4u + i) * 32u + r / 4u][r % 4u] = w[1][i];
+        weights[k + i][r / 4u][r % 4u] = w[0][i];
+        weights[k + 4u + i][r / 4u][r % 4u] = w[1][i];
     }
     if (r < SPAN) {
         for (var i = 0u; i < 4u; i++) {
-            inputs[(k + i) * (SPAN / 4u) + r / 4u][r % 4u] = x[0][i];
-            inputs[(k + 4u + i) * (SPAN / 4u) + r / 4u][r % 4u] = x[1][i];
+            inputs[k + i][r / 4u][r % 4u] = x[0][i];
+            inputs[k + 4u + i][r / 4u][r % 4u] = x[1][i];
         }
     }
 }
