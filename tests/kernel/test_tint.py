@@ -112,6 +112,8 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
         gated = (bench.output(tokens, 8),)
         spec = NormedSpec(RmsNormSpec(1e-5), GatedSpec("silu"))
         bench.run("norm_gated_linear", (x, norm, w, None), gated, spec)
+    many = bench.input(np.ones((70, 256), np.float32))  # enough for the wide tiles
+    bench.run("linear", (many, w, None, None), (bench.output(70, 16),))
     bench.run("rms_norm", (x, norm), (bench.output(tokens, 256),), RmsNormSpec(1e-5))
     bench.run("gated", (x, x), (bench.output(tokens, 256),), GatedSpec("silu"))
     bench.run("add", (x, x), (bench.output(tokens, 256),))
