@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 ROUND_SECONDS = 0.5
 LEAST_ROWS = 8  # fewer cost a device as much
-# A round this many times faster than it may be is doubled: less than a half would swing.
-SLACK = 3
 
 
 @dataclass(slots=True)
@@ -35,7 +33,7 @@ class Pace:
             while most > LEAST_ROWS and took > self.limit_s:
                 most, took = max(most // 2, LEAST_ROWS), took / 2
             self.rows = most
-        elif took * SLACK < self.limit_s and most < backend_rows:
+        elif 2 * took < self.limit_s and most < backend_rows:
             self.rows = 2 * most
 
     def other_done(self, now_s: float) -> None:
