@@ -24,22 +24,30 @@ class Choice:
 
 
 # Measured on an H200, where they are among the best for every format; others were not at hand.
-DEFAULT = (Choice("", 1, Few(128, 4, 32)), Choice("", 1 << 30, Few(128, 2, 16)))
+DEFAULT = (
+    Choice("f16", 1, Few(256, 4, 32)),
+    Choice("bf16", 1, Few(256, 4, 32)),
+    Choice("q4_0", 1, Few(128, 8, 32)),
+    Choice("", 1, Few(128, 4, 32)),
+    Choice("", 1 << 30, Few(128, 2, 16)),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The first choice that fits is taken."""
+    """Of the choices that fit, the one for the fewest tokens is taken, and the first of those."""
 
     choices: tuple[Choice, ...] = ()
     few_tokens: int = 8  # above it, tiles
     wide_tokens: int = 65  # from it on, the wider tiles
 
     def few(self, format: str, tokens: int) -> Few:
-        for choice in (*self.choices, *DEFAULT):
-            if choice.format in ("", format) and tokens <= choice.tokens:
-                return choice.few
-        raise AssertionError(tokens)
+        fitting = (
+            choice
+            for choice in (*self.choices, *DEFAULT)
+            if choice.format in ("", format) and tokens <= choice.tokens
+        )
+        return min(fitting, key=lambda choice: choice.tokens).few
 
 
 UNTUNED = Tuning()
