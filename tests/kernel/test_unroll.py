@@ -1,4 +1,4 @@
-"""Loops written out. Seeded fault seen to fail: the inner loop's size of the outer loop."""
+"""Loops written out. Seeded fault seen to fail: an inner `// end` ends the outer loop."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_what_was_found_is_read_again_for_its_adapter(tmp_path: Path) -> None:
     keep(path, "a", (Choice("f16", 8, FAST),))
     found = with_found(usual, path, "a")
     assert found.choices == (Choice("f16", 1, FAST), Choice("f16", 8, FAST), *usual.choices)
-    assert found.few("f16", 2) == FAST and found.few("q4_0", 1) == usual.few("q4_0", 1)
+    assert found.few("f16", 5) == FAST and found.few("q4_0", 1) == usual.few("q4_0", 1)
     assert with_found(usual, path, "b").few("q4_0", 1) == SLOW
 
 

@@ -1,4 +1,4 @@
-"""Which setting a product gets. Seeded fault seen to fail: the first that fits, of whatever tokens."""
+"""Which setting a product gets. Seeded fault seen to fail: the first fit, whatever its tokens."""
 
 from __future__ import annotations
 
