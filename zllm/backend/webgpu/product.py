@@ -230,7 +230,7 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     row_quads = spec.blocks(bank.columns) * quads
     whole = max(1 << (row_quads - 1).bit_length(), 4 * quads)  # at least four lanes
     chunk = min(STAGED_QUADS >> (tokens - 1).bit_length(), whole)
-    sums = few.rows * tokens + 1  # a lane
+    sums = few.rows * tokens + (tokens <= FOLDED_TOKENS)  # of a lane; the last one is of squares
     threads = few.threads
     while sums * threads > 4 * STAGED_QUADS:
         threads //= 2
@@ -244,7 +244,7 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
         "BATCH": tokens,
         "QUADS": quads,
         "CHUNK": chunk,
-        "PLANES": max(tokens, ceil_div(sums * threads, 4 * chunk)),
+        "STAGED": max(chunk * tokens, ceil_div(sums * threads, 4)),
         "HELD": ceil_div(chunk * tokens, threads),
     }
     values: dict[str, float] = {"THREADS": threads, "TEAMS": teams, "LANES": lanes}

@@ -5,9 +5,9 @@ override THREADS: u32;
 override TEAMS: u32; // of EACH matrix rows, in the whole grid
 override LANES: u32; // of a team; at least 4, at most the blocks of a chunk
 
-// A plane a token, at least. Compilers check an index once for all planes, where a flat one would
-// cost a check a load.
-var<workgroup> staged: array<array<vec4<f32>, CHUNK>, PLANES>;
+// Flat, though a plane a token would need one index check instead of BATCH: the loads that a
+// compiler then hoists took registers, and on an H200 a fifth more time.
+var<workgroup> staged: array<vec4<f32>, STAGED>; // at least BATCH · CHUNK
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -63,7 +63,7 @@ fn product_teams(first_team: u32, lane: u32) {
                 let w_$k_$i = block_quad_$k(block_$i);
                 // end
                 // unroll t BATCH
-                let v_$k_$t = staged[$t][at_$k];
+                let v_$k_$t = staged[$tu * CHUNK + at_$k];
                 // unroll i EACH
                 sum_$t_$i = add_dot(sum_$t_$i, w_$k_$i, v_$k_$t);
                 // end
@@ -119,7 +119,7 @@ fn stage(i: u32, first: u32, x: vec4<f32>) -> f32 {
         squares = dot(v, v);
         v *= norm4(quad);
     }
-    staged[i / CHUNK][turned(i % CHUNK)] = v;
+    staged[i / CHUNK * CHUNK + turned(i % CHUNK)] = v;
     return squares;
 }
 
@@ -130,14 +130,14 @@ fn add_dot(sum: f32, w: vec4<f32>, v: vec4<f32>) -> f32 {
 // Each lane's share of sum j, in memory that holds x no more.
 fn keep(j: u32, lane: u32, share: f32) {
     let at = j * THREADS + lane;
-    staged[at / 4u / CHUNK][at / 4u % CHUNK][at % 4u] = share;
+    staged[at / 4u][at % 4u] = share;
 }
 
 fn total(from_lane: u32, j: u32, lanes: u32) -> f32 {
     let at = (j * THREADS + from_lane) / 4u;
     var sum = vec4<f32>();
     for (var i = 0u; i < lanes / 4u; i++) {
-        sum += staged[(at + i) / CHUNK][(at + i) % CHUNK];
+        sum += staged[at + i];
     }
     return sum.x + sum.y + sum.z + sum.w;
 }
