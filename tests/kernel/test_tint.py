@@ -204,6 +204,10 @@ def record_recurrent(bench: Bench) -> None:
     bench.run("hc_split", (x, vector, vector, vector), bench.parts(2, (4, 4, 16)), spec)
     bench.run("hc_head", (x, vector, vector, vector), (bench.output(2, 4),), spec)
     bench.run("hc_join", (gates, y, gates, x), (bench.output(2, 16),))
+    bench.plan(PlanKey(20, 1, 64, "token"))  # enough for chunks
+    x, gates = (bench.input(np.ones((20, width), np.float32)) for width in (16, 2))
+    bench.run("delta", (x, x, x, x, gates, planes), (bench.output(20, 16),), DeltaSpec(2, 8))
+    bench.plan(PlanKey(1, 1, 64, "token"))
 
 
 def record_compressed(bench: Bench, rng: np.random.Generator, format: str) -> None:

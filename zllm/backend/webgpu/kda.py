@@ -9,11 +9,14 @@ from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Context
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 
 READ: tuple[Access, ...] = ("read",)
 # kda_delta_group.wgsl: keys of a thread, threads and columns of a workgroup, most of a head.
 KEYS, THREADS, WIDTH, MOST_SIZE = 16, 256, 32, 256
 COLUMN_THREADS = 8  # kda_delta_columns.wgsl
+# kda_chunk.wgsl, kda_scan.wgsl: tokens at a time, largest head, workgroups that fill a GPU.
+CHUNK, MOST_CHUNKED, FULL = 16, 128, 200
 
 
 def missing_delta(op: Op, info: DeviceInfo) -> str | None:
@@ -65,8 +68,13 @@ def lower_decay(op: Op, context: Context) -> list[Dispatch]:
 
 
 def lower_delta(op: Op, context: Context) -> list[Dispatch]:
-    """A sequence's rows one after another in one dispatch, its value columns side by side."""
+    """A sequence's rows one after another in one dispatch, its value columns side by side.
+
+    GPUs take many rows in chunks.
+    """
     spec: DeltaSpec = op.spec
+    if chunks(spec, context):
+        return _chunked(op, context)
     q, k, v, g, beta = (context.view(op.value(i)) for i in range(5))
     (planes,) = context.store(op.cache(5)).buffers
     out = context.view(op.outs[0])
@@ -84,6 +92,47 @@ def lower_delta(op: Op, context: Context) -> list[Dispatch]:
     kernel = Kernel(shape, wgsl, access, constants(values | more))
     read = (q.buffer, k.buffer, v.buffer, g.buffer, beta.buffer, context.step)
     return [Dispatch(kernel, (*read, planes, out.buffer), grid)]
+
+
+def chunks(spec: DeltaSpec, context: Context) -> bool:
+    """Whether a plan's sequences may be long enough for chunks to pay."""
+    key = context.key
+    many = key.rows >= max(CHUNK, 2 * key.seqs)
+    return many and spec.head_size <= MOST_CHUNKED and not context.info.software
+
+
+def _chunked(op: Op, context: Context) -> list[Dispatch]:
+    """Two dispatches: what chunks have without the state, then the state through them."""
+    spec: DeltaSpec = op.spec
+    q, k, v, g, beta = (context.view(op.value(i)) for i in range(5))
+    (planes,) = context.store(op.cache(5)).buffers
+    out, size, seqs = context.view(op.outs[0]), spec.head_size, context.key.seqs
+    slots, padded = context.key.rows // CHUNK + seqs, 32 * ceil_div(size, 32)
+    head_bytes = 16 * slots * (16 * padded + padded // 4)
+    heads = min(spec.heads, context.info.max_binding_bytes // head_bytes)
+    parts = context.scratch(heads * head_bytes)
+    values: dict[str, float] = {"SIZE": size, "PADDED": padded} | places(out=out)
+    values |= _offsets(context, "valid_seqs", "first_row", "last_row")
+    read = places(q=q, k=k, v=v, g=g, beta=beta) | {"SCALE": size**-0.5}
+    width = 32 if spec.heads * seqs * ceil_div(size, 32) >= FULL else 16
+    scanned = _offsets(context, "position", "read_plane", "written_plane")
+    scanned |= {"HEADS": spec.heads, "WIDTH": width, "THREADS": 8 * width}
+    access: tuple[Access, ...] = (*READ * 6, "write", "write")
+    first_wgsl = unroll(compose("silu", "kda_chunks", "kda_chunk"), {})
+    then_wgsl = unroll(compose("kda_chunks", "kda_scan"), {})
+    inputs = (q.buffer, k.buffer, v.buffer, g.buffer, beta.buffer, context.step)
+    dispatches = []
+    for head in range(0, spec.heads, heads):
+        at = values | {"FIRST_HEAD": head}
+        count = min(heads, spec.heads - head)
+        first = Kernel("kda_chunk", first_wgsl, access, constants(at | read))
+        then = Kernel("kda_scan", then_wgsl, (*READ * 2, "write", "write"), constants(at | scanned))
+        grid = (ceil_div(size, width), count, seqs)
+        dispatches += [
+            Dispatch(first, (*inputs, parts, out.buffer), (slots, count, 1)),
+            Dispatch(then, (parts, context.step, planes, out.buffer), grid),
+        ]
+    return dispatches
 
 
 def _delta_shape(
