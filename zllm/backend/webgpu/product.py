@@ -11,6 +11,7 @@ from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Ker
 from zllm.backend.webgpu.elementwise import activation, gated_dispatch, rms_norm_dispatch
 from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
 from zllm.backend.webgpu.lowering import Bank, Context, View
+from zllm.backend.webgpu.tuning import Few
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
 from zllm.kernel.wgsl.unroll import unroll
@@ -23,6 +24,7 @@ ROWS_THREADS = 64  # of a workgroup that reduces over rows of experts
 NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
 STAGED_QUADS = 1024  # 16 KiB
+FULL_THREADS = 1 << 16  # of a grid
 LEAST_THREADS = 1 << 15  # of a grid; an H200 runs eight times as many at once
 FOLDED_TOKENS = 1  # up to which a product computes the norm of its x
 TILE_ROWS, TILE_TOKENS = 64, 32
@@ -226,11 +228,12 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     few = info.tuning.few(bank.format, tokens)
     spec = FORMATS[bank.format]
     quads = spec.elements // 4  # of a block
-    teams = ceil_div(rows, few.rows // 2 if gated else few.rows)
     row_quads = spec.blocks(bank.columns) * quads
     whole = max(1 << (row_quads - 1).bit_length(), 4 * quads)  # at least four lanes
     chunk = min(STAGED_QUADS >> (tokens - 1).bit_length(), whole)
-    sums = few.rows * tokens + (tokens <= FOLDED_TOKENS)  # of a lane; the last one is of squares
+    each = _team_rows(few, rows * (1 + gated), tokens)
+    teams = ceil_div(rows, each // 2 if gated else each)
+    sums = each * tokens + (tokens <= FOLDED_TOKENS)  # of a lane; the last one is of squares
     threads = few.threads
     while sums * threads > 4 * STAGED_QUADS:
         threads //= 2
@@ -240,7 +243,7 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     while teams * lanes < LEAST_THREADS and lanes < most and 2 * lanes < spec.blocks(bank.columns):
         lanes *= 2
     text = {
-        "EACH": few.rows,
+        "EACH": each,
         "BATCH": tokens,
         "QUADS": quads,
         "CHUNK": chunk,
@@ -250,6 +253,14 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     values: dict[str, float] = {"THREADS": threads, "TEAMS": teams, "LANES": lanes}
     grid = strided_grid(ceil_div(teams, threads // lanes), info)
     return Shape((_quads(bank.format), "product_staged"), values, grid, text)
+
+
+def _team_rows(few: Few, rows: int, tokens: int) -> int:
+    """Those of the setting; for several tokens fewer, where else a GPU would not be full."""
+    each = few.rows
+    while tokens > FOLDED_TOKENS and each > 2 and rows // each * few.lanes < FULL_THREADS:
+        each //= 2
+    return each
 
 
 def _quads(format: str) -> str:

@@ -29,7 +29,7 @@ DEFAULT = (
     Choice("bf16", 1, Few(256, 4, 32)),
     Choice("q4_0", 1, Few(128, 8, 32)),
     Choice("", 1, Few(128, 4, 32)),
-    Choice("", 1 << 30, Few(128, 2, 16)),
+    Choice("", 1 << 30, Few(128, 4, 16)),
 )
 
 
