@@ -156,7 +156,9 @@ def test_norm_gated_linear(bench: Bench, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("few", [Few(32, 2, 4), Few(256, 8, 8), Few(64, 4, 64)])
-def test_every_setting_computes_the_same(bench: Bench, rng: np.random.Generator, few: Few) -> None:
+def test_every_setting_computes_the_same(
+    bench: Bench, rng: np.random.Generator, few: Few, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Settings that a search may find. Seeded fault seen to fail: sums of another team."""
     monkeypatch.setattr(product, "FULL_THREADS", 1)  # so small a matrix would get two rows a team
     bench.info = replace(bench.info, tuning=Tuning((Choice("q8_0", 8, few),)))
