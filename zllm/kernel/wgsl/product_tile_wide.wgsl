@@ -1,6 +1,6 @@
 // GPUs, hundreds of tokens: a workgroup owns 128 matrix rows (or 64 gates with their partners) by
-// SPAN = 64 · SPANS tokens, a thread 8 rows by SPAN / 16 tokens. 16 elements of each row and token at a time lie
-// in workgroup memory, element by element, decoded.
+// SPAN = 64 · SPANS tokens, a thread 8 rows by SPAN / 16 tokens. 16 elements of each row and token
+// at a time lie in workgroup memory, element by element, decoded.
 const TILE_ROWS: u32 = 128u;
 const DEPTH: u32 = 16u;
 const TILE_PARTS: u32 = 2u; // of 8 elements
