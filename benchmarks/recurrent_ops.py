@@ -1,8 +1,9 @@
 """KDA and hyper-connections of one device at GLM-5.3-Flash's sizes: checked, then timed op by op.
 
 Each layer has weights and states of its own, so that a GPU's L2 holds few of them. A figure is the
-wall clock from the submit of all layers to their end, less that of an empty program, over the
-layers. The share is of the rate at which a WGSL kernel copies (bytes read and written).
+sum of its dispatches by the device's clock, over the layers, after 0.1 s of other work. The share
+is of the rate at which a WGSL kernel copies (bytes read and written). Where the delta rule takes
+chunks its other forms are measured as well.
 
     python -m benchmarks.recurrent_ops --out recurrent.json
 """
@@ -11,8 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,11 @@ from zllm import hyper_connection
 from zllm.attention import kda
 from zllm.attention.kda import ConvSpec, DecaySpec, DeltaSpec
 from zllm.backend.contract import Op, PlanKey, Value
-from zllm.backend.webgpu.bandwidth import copy_bandwidth
-from zllm.backend.webgpu.device import Dispatch
+from zllm.backend.webgpu import kda as launchers
+from zllm.backend.webgpu.bandwidth import busy_program, copy_bandwidth
+from zllm.backend.webgpu.device import DeviceInfo, Dispatch
 from zllm.backend.webgpu.launch import lower
-from zllm.backend.webgpu.wgpu_device import WgpuDevice, open_device
+from zllm.backend.webgpu.wgpu_timing import TimingDevice, open_timing_device
 from zllm.hyper_connection import HyperSpec
 from zllm.norm import RmsNormSpec
 
@@ -38,7 +39,7 @@ Json = dict[str, Any]
 
 HEADS, SIZE, TAPS, WIDTH = 64, 128, 4, 4096
 STREAMS = HyperSpec(4, 1e-6, 1e-5, 20)
-ROUNDS = [(1, 1), (8, 8), (64, 64), (512, 1), (512, 4)]  # rows, sequences
+ROUNDS = [(1, 1), (8, 8), (64, 64), (16, 1), (64, 1), (512, 1), (512, 4)]  # rows, sequences
 TOLERANCE = 2e-5
 
 
@@ -170,7 +171,16 @@ def hc_join(r: Round, layers: int) -> Timed:
 OPS = {f.__name__: f for f in (conv, decay, delta, gated_norm, hc_split, hc_join)}
 
 
-def planned(device: WgpuDevice, rows: int, seqs: int) -> Round:
+# Constants of zllm.backend.webgpu.kda.
+FORMS: dict[str, dict[str, int]] = {
+    "": {},
+    "token by token": {"MOST_CHUNKED": 0},
+    "32 columns": {"FULL": 0},
+    "16 columns": {"FULL": 1 << 30},
+}
+
+
+def planned(device: TimingDevice, rows: int, seqs: int) -> Round:
     bench = Bench(device, device.info)
     each, numbers = rows // seqs, np.arange(seqs)
     bench.plan(
@@ -187,18 +197,26 @@ def planned(device: WgpuDevice, rows: int, seqs: int) -> Round:
     return Round(bench, rows, seqs, np.random.default_rng(3))
 
 
-def seconds(device: WgpuDevice, dispatches: Sequence[Dispatch], repeats: int) -> float:
-    """The best of several runs."""
+def seconds(device: TimingDevice, dispatches: Sequence[Dispatch], repeats: int) -> list[float]:
+    """Of each dispatch in the best of several runs."""
     program = device.program(dispatches)
-    times = []
-    for _ in range(repeats + 1):  # the first makes pipelines
-        start = time.perf_counter()
+    program.submit(memoryview(b"")).wait()  # makes pipelines
+    device.timing = True
+    for _ in range(repeats):
         program.submit(memoryview(b"")).wait()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    device.timing = False
+    runs = [
+        [(timed.end_ns - timed.begin_ns) / 1e9 for timed in run] for run in device.rounds[-repeats:]
+    ]
+    return min(runs, key=sum)
 
 
-def measured(device: WgpuDevice, name: str, rows: int, seqs: int, layers: int, n: int) -> Json:
+def forms(name: str, rows: int, seqs: int, info: DeviceInfo) -> Mapping[str, Mapping[str, int]]:
+    many = name == "delta" and rows >= max(launchers.CHUNK, 2 * seqs)
+    return FORMS if many and not info.software else {"": {}}
+
+
+def measured(device: TimingDevice, name: str, rows: int, seqs: int, layers: int, n: int) -> Json:
     r = planned(device, rows, seqs)
     made: list[Any] = [r.bench.step]
     allocate = r.bench.buffer
@@ -210,14 +228,20 @@ def measured(device: WgpuDevice, name: str, rows: int, seqs: int, layers: int, n
     r.bench.buffer = buffer  # type: ignore[method-assign]
     timed = OPS[name](r, layers)
     dispatches = [d for op in timed.ops for d in lower(op, r.bench)]
-    took = (seconds(device, dispatches, n) - seconds(device, [], n)) / layers
+    each = len(dispatches) // layers
+    parts = np.reshape(seconds(device, dispatches, n), (layers, each)).mean(axis=0)
     error = float(np.abs(timed.got() - timed.expected).max() / np.abs(timed.expected).max())
     for held in made:
         device.destroy(held)
     return {
-        "op": name, "rows": rows, "seqs": seqs, "seconds": took, "bytes": timed.moved,
-        "dispatches": len(dispatches) // layers, "error": error,
+        "op": name, "rows": rows, "seqs": seqs, "seconds": float(parts.sum()), "bytes": timed.moved,
+        "parts": parts.tolist(), "error": error,
     }  # fmt: skip
+
+
+def set_constants(settings: Mapping[str, int]) -> None:
+    for name, value in settings.items():
+        setattr(launchers, name, value)
 
 
 def main() -> None:
@@ -230,8 +254,10 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(OPS), help="ops, comma-separated")
     parser.add_argument("--rows", type=int, default=512, help="at most")
     args = parser.parse_args()
-    device = open_device()
+    device = open_timing_device()
     rate = copy_bandwidth(device)
+    if not device.info.software:
+        device.busy = busy_program(device)
     report: Json = {
         **describe(),
         "adapter": device.info.name,
@@ -241,19 +267,25 @@ def main() -> None:
     print(f"{device.info.name}: copies {rate / 1e9:.0f} GB/s")
     for name in args.only.split(","):
         for rows, seqs in ROUNDS:
-            if rows > args.rows:
+            states = 4 * (2 * seqs + 1) * HEADS * SIZE * SIZE
+            if rows > args.rows or states > device.info.max_binding_bytes:
                 continue
-            found = measured(device, name, rows, seqs, args.layers, args.repeats)
-            found["share"] = found["bytes"] / found["seconds"] / rate
-            report["cases"].append(found)
-            wrong = "" if found["error"] <= TOLERANCE else f"  WRONG by {found['error']:.1e}"
-            print(
-                f"{name:10} rows {rows:4} of {seqs:2}: {found['seconds'] * 1e6:9.1f} µs a layer, "
-                f"{found['dispatches']} dispatches, share {found['share']:5.2f}{wrong}",
-                flush=True,
-            )
-            if args.out:
-                args.out.write_text(json.dumps(report, indent=1))
+            for form, settings in forms(name, rows, seqs, device.info).items():
+                usual = {setting: getattr(launchers, setting) for setting in settings}
+                set_constants(settings)
+                found = measured(device, name, rows, seqs, args.layers, args.repeats)
+                set_constants(usual)
+                found |= {"form": form, "share": found["bytes"] / found["seconds"] / rate}
+                report["cases"].append(found)
+                wrong = "" if found["error"] <= TOLERANCE else f"  WRONG by {found['error']:.1e}"
+                parts = " + ".join(f"{part * 1e6:.1f}" for part in found["parts"])
+                print(
+                    f"{name:10} rows {rows:4} of {seqs:2}: {found['seconds'] * 1e6:9.1f} µs a "
+                    f"layer ({parts}), share {found['share']:5.2f}{wrong} {form}",
+                    flush=True,
+                )
+                if args.out:
+                    args.out.write_text(json.dumps(report, indent=1))
     device.close()
 
 

@@ -112,8 +112,11 @@ fn main(
                 let late = i * ROW + c;
                 let span = (coarse[late] - coarse[early]) + (fine[late] - fine[early]);
                 let decayed = keys[early] * exp(min(span, vec4<f32>()));
+                let query_late = queries[late];
                 sums += vec3<f32>(
-                    dot(keys[late], decayed), dot(queries[late], decayed), dot(queries[late], queries[late])
+                    dot(keys[late], decayed),
+                    dot(query_late, decayed),
+                    dot(query_late, query_late),
                 );
             }
         }

@@ -50,7 +50,10 @@ fn main(
             queries[at], queries[at + 1u], queries[at + 2u], queries[at + 3u]
         );
         m = mat4x4<f32>(
-            m[0] * decays[at], m[1] * decays[at + 1u], m[2] * decays[at + 2u], m[3] * decays[at + 3u]
+            m[0] * decays[at],
+            m[1] * decays[at + 1u],
+            m[2] * decays[at + 2u],
+            m[3] * decays[at + 3u],
         );
         dots[256u * side + lane] = vec2<f32>(inner(m, key), inner(m, query));
         if (lane % WIDTH == 0u) {
