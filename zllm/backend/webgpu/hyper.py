@@ -15,8 +15,8 @@ MOST_STREAMS = 4  # of the vectors and matrices of hc_gates.wgsl
 MOST_TILE = 8  # rows of hc_product.wgsl
 # A split has columns for two steps of its threads; FULL_GROUPS workgroups occupy a large GPU.
 THREADS, SPLIT_COLUMNS, FULL_GROUPS = 128, 256, 256
-GATE_THREADS, GATE_BLOCK = 128, 256
-SOFTWARE_GATE_THREADS = 32
+# (threads, columns) of a workgroup of hc_gates.wgsl.
+GATES, SOFTWARE_GATES = (128, 128), (32, 256)
 
 
 def missing_hyper(op: Op, info: DeviceInfo) -> str | None:
@@ -119,26 +119,28 @@ def _gates(
 ) -> Dispatch:
     spec: HyperSpec = op.spec
     info = context.info
+    threads, block = SOFTWARE_GATES if info.software else GATES
     x = context.view(op.value(0))
     base, scale = (context.banks(op.weight(i))[0].buffer for i in (2, 3))
     post, comb = mixed or (out, out)
     outputs = op.weight(1).shape[0]
     values: dict[str, float] = {
-        "THREADS": SOFTWARE_GATE_THREADS if info.software else GATE_THREADS,
+        "THREADS": threads,
         "ROWS": x.rows,
         "STREAMS": spec.streams,
         "WIDTH": out.columns,
         "OUTPUTS": outputs,
         "QUADS": ceil_div(outputs, 4),
         "SPLITS": splits,
-        "BLOCK": GATE_BLOCK,
+        "BLOCK": block,
         "ITERATIONS": spec.iterations,
         "EPS": spec.eps,
         "NORM_EPS": spec.norm_eps,
     }
     values |= places(x=x, out=out, post=post, comb=comb)
     access: tuple[Access, ...] = ("read", "read", "read", "read", "write")
-    kernel = Kernel("hc_gates", compose("silu", "hc_gates"), access, constants(values))
-    blocks = ceil_div(out.columns, GATE_BLOCK) + (mixed is not None)
+    wgsl = unroll(compose("silu", "hc_gates"), {})
+    kernel = Kernel("hc_gates", wgsl, access, constants(values))
+    blocks = ceil_div(out.columns, block) + (mixed is not None)
     grid = (blocks, min(x.rows, info.max_grid), 1)
     return Dispatch(kernel, (parts, x.buffer, base, scale, out.buffer), grid)

@@ -40,10 +40,13 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     for (var row = group.y; row < ROWS; row += groups.y) {
-        gather(row, lane);
         let first = group.x * BLOCK;
+        let column = first + lane;
+        // Asked for before the products are there.
+        let streams = streams_at(row, min(column, WIDTH - 1u));
+        gather(row, lane);
         if (first < WIDTH) {
-            weigh(row, first, lane);
+            weigh(row, column, min(first + BLOCK, WIDTH), streams);
         } else if (lane == 0u) {
             mix(row);
         }
@@ -55,11 +58,17 @@ fn gather(row: u32, lane: u32) {
     let width = QUADS + 1u;
     let quad = lane % width;
     let dealers = THREADS / width;
+    let output = min(lane, OUTPUTS - 1u);
+    let shift = base[output];
+    let factor = scale[min(output / STREAMS, 2u)];
     var sum = vec4<f32>();
-    if (lane < dealers * width) {
-        for (var s = lane / width; s < SPLITS; s += dealers) {
-            sum += parts[(row * SPLITS + s) * width + quad];
-        }
+    for (var s = lane / width; s < SPLITS; s += 4u * dealers) {
+        // unroll i 4
+        let part$i = parts[(row * SPLITS + min(s + $iu * dealers, SPLITS - 1u)) * width + quad];
+        // end
+        // unroll i 4
+        sum += select(vec4<f32>(), part$i, s + $iu * dealers < SPLITS);
+        // end
     }
     workgroupBarrier(); // of the row before all was read
     dealt[lane] = sum;
@@ -73,28 +82,36 @@ fn gather(row: u32, lane: u32) {
     workgroupBarrier();
     if (lane < OUTPUTS) {
         let rms = sqrt(products[QUADS].x / f32(STREAMS * WIDTH) + NORM_EPS);
-        let factor = scale[min(lane / STREAMS, 2u)] / rms;
-        logits[lane] = products[lane / 4u][lane % 4u] * factor + base[lane];
+        logits[lane] = products[lane / 4u][lane % 4u] * (factor / rms) + shift;
     }
     workgroupBarrier();
 }
 
-fn weigh(row: u32, first: u32, lane: u32) {
+fn weigh(row: u32, column: u32, end: u32, streams: vec4<f32>) {
     let pre = vec4<f32>(gate(0u), gate(1u), gate(2u), gate(3u));
-    for (var c = first + lane; c < min(first + BLOCK, WIDTH); c += THREADS) {
-        let at = X_OFFSET + row * X_STRIDE + c;
-        var sum = pre.x * x[at];
-        if (STREAMS > 1u) {
-            sum += pre.y * x[at + WIDTH];
+    var four = streams;
+    for (var c = column; c < end; c += THREADS) {
+        if (c != column) {
+            four = streams_at(row, c);
         }
-        if (STREAMS > 2u) {
-            sum += pre.z * x[at + 2u * WIDTH];
-        }
-        if (STREAMS > 3u) {
-            sum += pre.w * x[at + 3u * WIDTH];
-        }
-        out[OUT_OFFSET + row * OUT_STRIDE + c] = sum;
+        out[OUT_OFFSET + row * OUT_STRIDE + c] = dot(pre, four);
     }
+}
+
+// A column of each stream; zeros for those that there are not.
+fn streams_at(row: u32, c: u32) -> vec4<f32> {
+    let at = X_OFFSET + row * X_STRIDE + c;
+    var four = vec4<f32>(x[at], 0.0, 0.0, 0.0);
+    if (STREAMS > 1u) {
+        four.y = x[at + WIDTH];
+    }
+    if (STREAMS > 2u) {
+        four.z = x[at + 2u * WIDTH];
+    }
+    if (STREAMS > 3u) {
+        four.w = x[at + 3u * WIDTH];
+    }
+    return four;
 }
 
 fn gate(n: u32) -> f32 {
@@ -107,31 +124,31 @@ fn mix(row: u32) {
         vec4<f32>(1.0, 0.0, 0.0, 0.0), vec4<f32>(0.0, 1.0, 0.0, 0.0),
         vec4<f32>(0.0, 0.0, 1.0, 0.0), vec4<f32>(0.0, 0.0, 0.0, 1.0)
     );
-    for (var j = 0u; j < STREAMS; j++) {
-        out[POST_OFFSET + row * POST_STRIDE + j] = 2.0 * logistic(logits[STREAMS + j]);
-        let first = (2u + j) * STREAMS;
-        var peak = logits[first];
-        for (var i = 1u; i < STREAMS; i++) {
-            peak = max(peak, logits[first + i]);
-        }
-        var powers = vec4<f32>();
-        for (var i = 0u; i < STREAMS; i++) {
-            powers[i] = exp(logits[first + i] - peak);
-        }
-        m[j] = powers / dot(powers, ONES);
-        for (var i = 0u; i < STREAMS; i++) {
-            m[j][i] += EPS;
-        }
+    let real = vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(STREAMS);
+    // unroll j 4
+    if ($j < STREAMS) {
+        let at = (2u + $j) * STREAMS;
+        let four = vec4<f32>(logits[at], logits[at + 1u], logits[at + 2u], logits[at + 3u]);
+        let known = select(vec4<f32>(-3e38), four, real);
+        let peak = max(max(known.x, known.y), max(known.z, known.w));
+        let powers = exp(known - peak);
+        m[$j] = powers / dot(powers, ONES) + select(vec4<f32>(), vec4<f32>(EPS), real);
     }
-    // Another variable, which no loop indexes: it stays in registers.
-    var normed = columns_normed(m);
+    // end
+    m = columns_normed(m);
     for (var i = 1u; i < ITERATIONS; i++) {
-        normed = columns_normed(rows_normed(normed));
+        m = columns_normed(rows_normed(m));
     }
-    m = normed;
-    for (var i = 0u; i < STREAMS * STREAMS; i++) {
-        out[COMB_OFFSET + row * COMB_STRIDE + i] = m[i / STREAMS][i % STREAMS];
+    // unroll j 4
+    if ($j < STREAMS) {
+        out[POST_OFFSET + row * POST_STRIDE + $j] = 2.0 * logistic(logits[STREAMS + $j]);
+        // unroll i 4
+        if ($i < STREAMS) {
+            out[COMB_OFFSET + row * COMB_STRIDE + $j * STREAMS + $i] = m[$j][$i];
+        }
+        // end
     }
+    // end
 }
 
 fn rows_normed(m: mat4x4<f32>) -> mat4x4<f32> {
