@@ -16,7 +16,7 @@ ask.onclick = async () => {
     engine ??= await createEngine({ model: model.value, signal, onProgress: ({ loaded, total }) => { bar.value = loaded / total; } });
     bar.hidden = true;
     const messages = [{ role: "user", content: question.value }];
-    const chunks = await engine.chat.completions.create({ messages, stream: true, max_tokens: 100 }, { signal });
+    const chunks = await engine.chat.completions.create({ messages, stream: true, max_tokens: 100, temperature: 0 }, { signal });
     for await (const chunk of chunks) answer.append(chunk.choices[0]?.delta?.content ?? "");
   } catch (error) {
     answer.textContent = error.message;

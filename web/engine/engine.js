@@ -77,7 +77,7 @@ export class Engine {
    */
   async load(model, { backend = "auto", context, onProgress = () => {}, signal } = {}) {
     let source = typeof model === "string" ? { model } : { files: [...model] };
-    if (typeof model === "string" && /^(https?:|\/|\.)/.test(model)) {
+    if (typeof model === "string" && model.includes("/")) { // ids of kept models have no slash
       const { id } = await this.models.download(model, { onProgress: p => onProgress({ ...p, stage: "download" }), signal });
       source = { model: id };
     }

@@ -5,6 +5,7 @@ const STORAGE = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsag
 const READBACK = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
 const FEATURES = { f16: ["shader-f16", "enable f16;\n"], subgroups: ["subgroups", "enable subgroups;\n"] };
 const RAISED = ["maxBufferSize", "maxStorageBufferBindingSize"];
+const LOST_MS = 500;
 const STAGING_BYTES = 4 << 20;
 const PROBE = `@group(0) @binding(0) var<storage, read_write> size: array<u32>;
 @compute @workgroup_size(64) fn main(@builtin(subgroup_size) n: u32) { size[0] = n; }`;
@@ -187,7 +188,13 @@ class Gpu {
     if (program.result) encoder.copyBufferToBuffer(program.result, 0, readback, 0, Math.ceil(program.resultBytes / 4) * 4);
     else encoder.clearBuffer(readback, 0, 4); // something to wait for
     this.device.queue.submit([encoder.finish()]);
-    return readback.mapAsync(GPUMapMode.READ);
+    return readback.mapAsync(GPUMapMode.READ).catch(error => this.explained(error));
+  }
+
+  /** A lost device rejects what is under way before it says that it is lost. */
+  async explained(error) {
+    await Promise.race([this.device.lost, new Promise(resolve => setTimeout(resolve, LOST_MS))]);
+    throw error;
   }
 
   readback(size) {

@@ -194,6 +194,10 @@ class BrowserDevice:
         handle = buffer.handle
         self._gpu.inOrder(None, handle.destroy.bind(handle))
 
+    def lose(self) -> None:
+        """As if the driver had failed: for tests."""
+        self._gpu.close()
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True

@@ -1,0 +1,387 @@
+"""The chat page in Chromium, as a visitor uses it; screenshots of what is seen on the way."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+
+from tests.browser.conftest import ARGS
+from tests.helpers.serving import serving
+from zllm.web.build import Built
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
+QUESTION = "What is the capital of France?"
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
+
+
+class Visitor:
+    """What a visitor does, and what is waited for. Errors of the page fail the test."""
+
+    def __init__(self, page: Page, url: str, shots: Path) -> None:
+        self.page = page
+        self._url = url
+        self._shots = shots
+        self.errors: list[str] = []
+        page.set_default_timeout(240_000)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", self._listen)
+
+    def _listen(self, message: Any) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.errors.append(message.text)
+
+    def visit(self, backend: str = "oracle") -> Visitor:
+        self.page.goto(f"{self._url}/")
+        self.page.check(f"input[value={backend}]")
+        self.page.fill("#sampling-temperature", "0")
+        self.page.fill("#sampling-max_tokens", "24")
+        return self
+
+    def until(self, seen: Callable[[], bool], what: str, seconds: float = 240) -> None:
+        deadline = time.monotonic() + seconds
+        while not seen():
+            assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+            time.sleep(0.05)
+
+    @property
+    def status(self) -> str:
+        return self.page.text_content("#status") or ""
+
+    @property
+    def problem(self) -> str:
+        shown = self.page.is_visible("#problem")
+        return (self.page.text_content("#problem") or "") if shown else ""
+
+    def opened(self) -> Visitor:
+        self.until(lambda: " on " in self.status or bool(self.problem), "a model is open")
+        assert not self.problem, self.problem
+        return self
+
+    def fetch(self) -> Visitor:
+        self.page.click(f"button[aria-label='Fetch smollm2'], button[aria-label='Open {SMOLLM2}']")
+        return self.opened()
+
+    def ask(self, text: str) -> str:
+        self.page.fill("#prompt", text)
+        self.page.press("#prompt", "Enter")
+        return self.answered()
+
+    def answered(self) -> str:
+        self.page.wait_for_selector("#stop", state="hidden")
+        assert not self.problem, self.problem
+        return self.answer
+
+    @property
+    def answer(self) -> str:
+        return (self.page.text_content(".message.assistant:last-child .body") or "").strip()
+
+    def failed(self) -> str:
+        self.until(lambda: bool(self.problem), "something is said")
+        return self.problem
+
+    def shot(self, name: str) -> None:
+        self.page.screenshot(path=self._shots / f"{name}.png")
+
+
+@pytest.fixture(scope="session")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots are kept: $ZLLM_SCREENSHOTS, or beside the run's temporary files."""
+    chosen = os.environ.get("ZLLM_SCREENSHOTS")
+    folder = Path(chosen) if chosen else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    opened = chromium.new_context(viewport=DESKTOP)  # type: ignore[arg-type]
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def visitor(context: BrowserContext, served: str, shots: Path) -> Iterator[Visitor]:
+    someone = Visitor(context.new_page(), served, shots)
+    yield someone
+    assert someone.errors == []
+
+
+def test_a_visitor_fetches_a_model_and_chats(visitor: Visitor) -> None:
+    page = visitor.visit().page
+    visitor.shot("1-first-visit")
+    visitor.fetch()
+    visitor.shot("2-model-open")
+    first = visitor.ask(QUESTION)
+    assert "Paris" in first
+    assert page.input_value("#prompt") == ""
+    assert "tokens/s" in (page.text_content(".message.assistant .tools") or "")
+    visitor.shot("3-answer")
+    page.click("text=Regenerate")
+    assert visitor.answered() == first, "greedy answers repeat"
+    page.click("text=Edit")
+    assert page.input_value("#prompt") == QUESTION and not page.query_selector(".message")
+    page.fill("#system", "Answer with one word.")
+    page.fill("#prompt", "Name a colour.")
+    page.press("#prompt", "Enter")
+    assert visitor.answered()
+    assert "of 4096 tokens" in (page.text_content("#context-text") or "")
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    visitor.shot("4-phone-dark")
+    page.click("#menu")
+    assert page.get_attribute("#menu", "aria-expanded") == "true"
+    visitor.until(lambda: page.is_visible("#new-chat"), "the drawer is open")
+    visitor.shot("5-phone-drawer")
+    page.reload()
+    assert "Name a colour." in (page.text_content("#messages") or ""), "chats outlive a reload"
+
+
+def test_stop_ends_an_answer_and_the_next_question_works(visitor: Visitor) -> None:
+    page = visitor.visit().fetch().page
+    page.fill("#sampling-max_tokens", "400")
+    page.fill("#prompt", "Tell me a long story.")
+    page.press("#prompt", "Enter")
+    visitor.until(lambda: len(visitor.answer) > 10, "the answer begins")
+    page.keyboard.press("Escape")
+    visitor.answered()
+    assert "stopped" in (page.text_content(".message.assistant .tools") or "")
+    page.fill("#sampling-max_tokens", "8")
+    assert visitor.ask(QUESTION)
+
+
+def test_a_file_of_the_visitor_is_opened_without_a_copy(
+    visitor: Visitor, smollm2_path: Path, tmp_path: Path
+) -> None:
+    page = visitor.visit().page
+    page.set_input_files("#file-input", smollm2_path)
+    visitor.opened()
+    assert "Paris" in visitor.ask(QUESTION)
+    assert page.evaluate("zllm.engine.models.list()") == []
+    garbage = tmp_path / "holiday.gguf"
+    garbage.write_bytes(b"JFIF" * 1000)
+    page.set_input_files("#file-input", garbage)
+    assert "not a model file" in visitor.failed()
+    visitor.shot("6-not-a-model")
+
+
+def test_a_folder_of_safetensors_is_opened(visitor: Visitor, data_dir: Path) -> None:
+    visitor.visit().page.set_input_files("#folder-input", data_dir / "golden" / "qwen3")
+    visitor.until(lambda: " on " in visitor.status or bool(visitor.problem), "it is open")
+    assert not visitor.problem, visitor.problem
+    assert visitor.page.evaluate("zllm.engine.loaded.architecture") == "qwen3"
+
+
+def test_what_a_model_writes_is_harmless(visitor: Visitor, context: BrowserContext) -> None:
+    evil = (
+        '<img src=x onerror="window.evil=1"> <script>window.evil=1</script> **bold** '
+        "[link](javascript:window.evil=1) ![p](https://example.org/secret.png) "
+        "[fine](https://example.org) <iframe src='https://example.org'></iframe>"
+    )
+    said = [("user", "<b>hi</b>"), ("assistant", evil)]
+    messages = [{"role": role, "content": content} for role, content in said]
+    chat = {"id": "1", "title": "evil", "messages": messages}
+    visitor.visit()
+    visitor.page.evaluate(
+        "chat => localStorage.setItem('zllm.chats', JSON.stringify([chat]))", chat
+    )
+    visitor.page.evaluate("localStorage.setItem('zllm.chat', '\"1\"')")
+    visitor.page.reload()
+    body = visitor.page.inner_html(".message.assistant .body")
+    assert "<strong>bold</strong>" in body
+    for bad in ("<img", "<script", "<iframe", "javascript:", "onerror"):
+        assert bad not in body, bad
+    assert visitor.page.text_content(".message.user .body") == "<b>hi</b>"
+    assert 'rel="noopener noreferrer nofollow"' in body
+    assert visitor.page.evaluate("window.evil") is None
+    # The sanitizer parses what it then throws away, and the policy forbids even that to run.
+    assert all("Content Security Policy" in error for error in visitor.errors)
+    visitor.errors.clear()
+
+
+@pytest.fixture
+def kept(
+    playwright: Playwright, chromium_path: Path, tmp_path: Path
+) -> Iterator[Callable[[], BrowserContext]]:
+    """A browser profile on disk, opened again and again."""
+    opened: list[BrowserContext] = []
+
+    def start() -> BrowserContext:
+        for earlier in opened:
+            earlier.close()
+        opened[:] = [
+            playwright.chromium.launch_persistent_context(
+                str(tmp_path / "profile"), executable_path=str(chromium_path), args=ARGS
+            )
+        ]
+        return opened[0]
+
+    yield start
+    for context in opened:
+        context.close()
+
+
+@pytest.fixture
+def slow(built: Built, smollm2_path: Path) -> Iterator[serving]:
+    """A server that can be slow; its address is `url`."""
+    server = serving(built.folder, {"smollm2": smollm2_path})
+    with server as url:
+        server.url = url
+        yield server
+
+
+def test_a_broken_download_goes_on_after_a_reload(
+    kept: Callable[[], BrowserContext], slow: serving, shots: Path
+) -> None:
+    slow.delay_s = 0.4
+    visitor = Visitor(kept().new_page(), slow.url, shots)
+    visitor.visit().page.click("button[aria-label='Fetch smollm2']")
+    visitor.until(lambda: len(slow.ranges) > 12, "a part has come")
+    visitor.shot("7-fetching")
+    visitor.page.reload()
+    before = set(slow.ranges)
+    slow.delay_s = 0.0
+    visitor.page.click(f"button[aria-label='Go on fetching {SMOLLM2}']")
+    visitor.opened()
+    again = set(slow.ranges[len(before) :]) & before
+    assert len(again) < 6, "only what was under way is asked for again"
+    (model,) = visitor.page.evaluate("zllm.engine.models.list()")
+    assert model["complete"] and model["have"] == model["size"]
+    assert "Paris" in visitor.ask(QUESTION)
+    # The browser itself is started again.
+    visitor = Visitor(kept().new_page(), slow.url, shots).visit()
+    visitor.page.click(f"button[aria-label='Open {SMOLLM2}']")
+    assert "Paris" in visitor.opened().ask(QUESTION)
+
+
+def test_pause_keeps_what_came_and_cancel_does_not(
+    context: BrowserContext, slow: serving, shots: Path
+) -> None:
+    slow.delay_s = 0.4
+    visitor = Visitor(context.new_page(), slow.url, shots).visit()
+    page = visitor.page
+    page.click("button[aria-label='Fetch smollm2']")
+    visitor.until(lambda: len(slow.ranges) > 8, "a part has come")
+    page.click("#pause")
+    page.wait_for_selector(f"button[aria-label='Go on fetching {SMOLLM2}']")
+    page.click(f"button[aria-label='Go on fetching {SMOLLM2}']")
+    visitor.until(lambda: len(slow.ranges) > 12, "more has come")
+    page.click("#cancel")
+    page.wait_for_selector("button[aria-label='Fetch smollm2']")
+    assert page.evaluate("zllm.engine.models.list()") == []
+
+
+def test_a_damaged_copy_is_noticed(visitor: Visitor) -> None:
+    visitor.visit().fetch()
+    visitor.page.evaluate(DAMAGE)
+    visitor.page.click(f"button[aria-label='Open {SMOLLM2}']")
+    assert "damaged" in visitor.failed()
+    visitor.page.click(f"button[aria-label='Delete {SMOLLM2}']")
+    visitor.page.wait_for_selector("button[aria-label='Fetch smollm2']")
+    visitor.fetch()
+    assert "Paris" in visitor.ask(QUESTION)
+
+
+DAMAGE = """async () => {
+  const models = await (await navigator.storage.getDirectory()).getDirectoryHandle("models");
+  for await (const folder of models.values())
+    for await (const [name, file] of folder.entries())
+      if (name.endsWith(".gguf")) {
+        const writable = await file.createWritable({ keepExistingData: true });
+        const data = new Uint8Array([1, 2, 3]);
+        await writable.write({ type: "write", position: 50000000, data });
+        await writable.close();
+      }
+}"""
+
+
+def test_a_second_tab_is_told_to_wait(context: BrowserContext, slow: serving, shots: Path) -> None:
+    slow.delay_s = 0.3
+    one, two = (Visitor(context.new_page(), slow.url, shots).visit() for _ in range(2))
+    one.page.click("button[aria-label='Fetch smollm2']")
+    one.until(lambda: len(slow.ranges) > 6, "the first fetches")
+    two.page.click("#models button.name")
+    assert "nother tab" in two.failed()
+    slow.delay_s = 0.0
+    assert "Paris" in one.opened().ask(QUESTION)
+
+
+def test_too_little_room_is_said_and_what_came_is_kept(visitor: Visitor, served: str) -> None:
+    devtools = visitor.page.context.new_cdp_session(visitor.page)
+    quota = {"origin": served, "quotaSize": 30_000_000}
+    visitor.visit()
+    devtools.send("Storage.overrideQuotaForOrigin", quota)
+    visitor.page.click("button[aria-label='Fetch smollm2']")
+    assert "room" in visitor.failed() or "grants" in visitor.problem
+    visitor.shot("8-no-room")
+    devtools.send("Storage.overrideQuotaForOrigin", {"origin": served})
+    visitor.page.click("#models button.name")
+    visitor.opened()
+    (model,) = visitor.page.evaluate("zllm.engine.models.list()")
+    assert model["complete"]
+
+
+def test_without_webgpu_numpy_answers(
+    playwright: Playwright, chromium_path: Path, served: str, shots: Path
+) -> None:
+    browser = playwright.chromium.launch(executable_path=str(chromium_path), args=["--no-sandbox"])
+    visitor = Visitor(browser.new_page(), served, shots)
+    visitor.visit("auto").fetch()
+    assert "NumPy" in visitor.status
+    assert "Paris" in visitor.ask(QUESTION)
+    visitor.page.check("input[value=webgpu]")
+    assert "WebGPU" in visitor.failed()
+    visitor.shot("9-no-webgpu")
+    browser.close()
+
+
+def test_a_lost_device_does_not_end_an_answer(visitor: Visitor) -> None:
+    page = visitor.visit("webgpu").fetch().page
+    assert "swiftshader" in visitor.status.lower()
+    undisturbed = visitor.ask(QUESTION)
+    page.click("text=Regenerate")
+    visitor.until(lambda: len(visitor.answer) > 3, "the answer begins")
+    page.evaluate("zllm.engine.port.call('lose')")
+    assert visitor.answered() == undisturbed
+    assert "Paris" in undisturbed
+    page.wait_for_selector("#picture .bar")
+    visitor.shot("10-gpu")
+
+
+def test_a_cancelled_load_leaves_the_page_usable(visitor: Visitor) -> None:
+    page = visitor.visit().fetch().page
+    page.click(f"button[aria-label='Open {SMOLLM2}']")
+    page.click("#cancel")
+    visitor.until(lambda: page.is_hidden("#transfer"), "it ended")
+    assert page.evaluate("zllm.engine.loaded") is None
+    assert "Paris" in visitor.fetch().ask(QUESTION)
+
+
+def test_the_example_page_of_the_readme(context: BrowserContext, served: str) -> None:
+    page = context.new_page()
+    page.goto(f"{served}/example.html")
+    page.fill("#question", QUESTION)
+    page.click("#ask")
+    page.wait_for_selector("#ask:enabled", timeout=240_000)
+    assert "Paris" in (page.text_content("#answer") or "")
+
+
+def test_the_policy_holds_on_any_host(built: Built, context: BrowserContext) -> None:
+    """The page's own meta element forbids what the server's header does."""
+    policy = (
+        (built.folder / "index.html").read_text().split('Content-Security-Policy" content="')[1]
+    )
+    assert "script-src 'self' 'wasm-unsafe-eval';" in policy.split('"')[0]
+    with serving(built.folder, {}) as url:
+        page = context.new_page()
+        page.goto(f"{url}/")
+        page.evaluate("setTimeout('window.evil = 1', 0)")
+        page.wait_for_timeout(200)
+        assert page.evaluate("window.evil") is None, "a text ran as a script"
