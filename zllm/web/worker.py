@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from zllm.backend.selftest.speed import seconds_per_weight
 from zllm.embedded import Engine
 from zllm.errors import BackendError, RequestError, ZllmError
-from zllm.runtime.compose import renew_device
+from zllm.runtime.compose import create_backend, renew_device
 
 ROWS = 8  # of the picture of a token
+CACHE_TOKENS = 4096  # of all chats together: a page's memory is short
 LANES = 2  # a page has one chat; another request may run beside it
 
 # Ops by the names that a visitor may know.
@@ -31,8 +33,8 @@ NAMES = {
 }
 
 _engine: Engine | None = None
-_running: dict[int, tuple[str, ...]] = {}
 _stopped: set[int] = set()
+_why = ""  # the backend was chosen
 
 
 async def load(path: str, options: str, progress: Callable[[int, int], None]) -> str:
@@ -40,27 +42,43 @@ async def load(path: str, options: str, progress: Callable[[int, int], None]) ->
     global _engine
     wanted = json.loads(options)
     backend = wanted.get("backend", "auto")
-    problem = await _request_gpu() if backend != "oracle" else None
-    if problem is not None:
-        if backend == "webgpu":
-            raise problem
-        backend = "oracle"
+    global _why
+    _why = ""
+    if backend == "auto":
+        backend, _why = await _faster()
+    if backend == "webgpu":
+        await renew_device()
     _engine = Engine(
         model=path,
         backend=backend,
         context=wanted.get("context"),
+        cache_tokens=CACHE_TOKENS,
         lanes=LANES,
         progress=progress,
     )
     return await info()
 
 
-async def _request_gpu() -> BackendError | None:
+async def _faster() -> tuple[str, str]:
+    """(backend, why): the one that multiplies faster, by a measurement of less than a second."""
     try:
         await renew_device()
+        gpu = create_backend("webgpu", lanes=1)
     except BackendError as error:
-        return error
-    return None
+        return "oracle", str(error)
+    cpu = create_backend("oracle", lanes=1)
+    info = gpu.device.info  # type: ignore[attr-defined]
+    name = f"{info.name} (a software adapter)" if info.software else info.name
+    try:
+        on_gpu, on_cpu = await seconds_per_weight(gpu), await seconds_per_weight(cpu)
+    except BackendError as error:
+        return "oracle", str(error)
+    finally:
+        gpu.close()
+        cpu.close()
+    ratio = f"{on_gpu / on_cpu:.2g} times as long on {name}"
+    told = f"a matrix product takes {ratio}"
+    return ("webgpu" if on_gpu < on_cpu else "oracle"), told
 
 
 def _open() -> Engine:
@@ -80,6 +98,7 @@ async def info() -> str:
             "architecture": engine.model.checkpoint.architecture,
             "backend": engine.backend.name,
             "adapter": device.info.name if device else None,
+            "why": _why,
             "software": device.info.software if device else None,
             "features": sorted(device.info.features) if device else [],
             "context": engine.context,
