@@ -15,8 +15,9 @@ MOST_STREAMS = 4  # of the vectors and matrices of hc_gates.wgsl
 MOST_TILE = 8  # rows of hc_product.wgsl
 # A split has columns for two steps of its threads; FULL_GROUPS workgroups occupy a large GPU.
 THREADS, SPLIT_COLUMNS, FULL_GROUPS = 128, 256, 256
-# (threads, columns) of a workgroup of hc_gates.wgsl.
-GATES, SOFTWARE_GATES = (128, 128), (32, 256)
+# (threads, columns of each) of a workgroup of hc_gates.wgsl, and into how many sums it adds splits.
+GATES, SOFTWARE_GATES = (128, 1), (32, 8)
+DEALERS = 16
 
 
 def missing_hyper(op: Op, info: DeviceInfo) -> str | None:
@@ -119,28 +120,29 @@ def _gates(
 ) -> Dispatch:
     spec: HyperSpec = op.spec
     info = context.info
-    threads, block = SOFTWARE_GATES if info.software else GATES
+    threads, each = SOFTWARE_GATES if info.software else GATES
     x = context.view(op.value(0))
     base, scale = (context.banks(op.weight(i))[0].buffer for i in (2, 3))
     post, comb = mixed or (out, out)
     outputs = op.weight(1).shape[0]
     values: dict[str, float] = {
-        "THREADS": threads,
+        "MIXES": mixed is not None,
         "ROWS": x.rows,
-        "STREAMS": spec.streams,
         "WIDTH": out.columns,
         "OUTPUTS": outputs,
         "QUADS": ceil_div(outputs, 4),
         "SPLITS": splits,
-        "BLOCK": block,
         "ITERATIONS": spec.iterations,
         "EPS": spec.eps,
         "NORM_EPS": spec.norm_eps,
     }
     values |= places(x=x, out=out, post=post, comb=comb)
     access: tuple[Access, ...] = ("read", "read", "read", "read", "write")
-    wgsl = unroll(compose("silu", "hc_gates"), {})
+    sizes = {"STREAMS": spec.streams, "EACH": each, "DEALT": ceil_div(splits, DEALERS)}
+    fixed = {"THREADS": threads, "STREAMS": spec.streams, "EACH": each, "DEALERS": DEALERS}
+    wgsl = "".join(f"const {name}: u32 = {value}u;\n" for name, value in fixed.items())
+    wgsl += unroll(compose("silu", "hc_gates"), sizes | {"HALF": DEALERS // 2})
     kernel = Kernel("hc_gates", wgsl, access, constants(values))
-    blocks = ceil_div(out.columns, block) + (mixed is not None)
+    blocks = ceil_div(out.columns, threads * each) + (mixed is not None)
     grid = (blocks, min(x.rows, info.max_grid), 1)
     return Dispatch(kernel, (parts, x.buffer, base, scale, out.buffer), grid)

@@ -18,9 +18,14 @@ from zllm.backend.webgpu.product import ROWS_THREADS
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.errors import BackendError
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 
 MAX_RANK = 512  # a thread sums four numbers of it
 GROUP_HEADS, GROUP_KEYS = 16, 64  # of latent_attend_group
+# latent_attend_few: up to so many keys of all rows it ends sooner, but each latent is read by four
+# times as many workgroups; its threads hold QUADS / LANES quads of four queries.
+FEW_HEADS, FEW_KEYS, FEW_THREADS, FEW_LANES = 4, 16, 256, 32
+MOST_FEW_KEYS, MOST_FEW_QUADS = 16384, 160
 # More workgroups than FULL_GROUPS occupy a large GPU anyway; each split costs latent_combine.
 MAX_SPLITS, FULL_GROUPS = 64, 512
 # llvmpipe leaves all loops of a thread after 65,535 iterations in total: a fourth of LANES_KEYS
@@ -82,7 +87,7 @@ def missing_attend_latent(op: Op, info: DeviceInfo) -> str | None:
 def lower_attend_latent(op: Op, context: Context) -> list[Dispatch]:
     spec: MlaSpec = op.spec
     rows = op.outs[0].shape[0]
-    splits = split_count(_keys(op, context), rows * ceil_div(spec.heads, GROUP_HEADS), context.info)
+    splits = split_count(spec, rows, _keys(op, context), context.info)
     width = max(spec.rank + spec.rotated, (spec.rank + 4) * splits if splits > 1 else 0)
     limit = min(SCRATCH_BYTES, context.info.max_binding_bytes)
     grid = context.info.max_grid * LANES_THREADS // (spec.heads * splits)
@@ -104,15 +109,28 @@ def lower_attend_latent(op: Op, context: Context) -> list[Dispatch]:
 
 
 def _keys(op: Op, context: Context) -> int:
-    """The most keys of a row."""
-    return context.key.context if op.ins[3] is None else context.view(op.value(3)).columns
+    """The most keys of a row: positions are chosen once at most, and padding comes last."""
+    context_keys = context.key.context
+    return context_keys if op.ins[3] is None else min(context_keys, _chosen(op, context).columns)
 
 
-def split_count(keys: int, groups: int, info: DeviceInfo) -> int:
-    """Into how many workgroups a row's keys are dealt; without splits there are `groups`."""
+def _chosen(op: Op, context: Context) -> View:
+    return context.view(op.value(3))
+
+
+def split_count(spec: MlaSpec, rows: int, keys: int, info: DeviceInfo) -> int:
+    """Into how many workgroups a row's keys are dealt."""
     if info.software:
         return ceil_div(keys, LANES_KEYS)
-    return max(1, min(ceil_div(keys, GROUP_KEYS), MAX_SPLITS, FULL_GROUPS // groups))
+    heads, at_once = (GROUP_HEADS, GROUP_KEYS)
+    if has_few(spec, rows, keys):
+        heads, at_once = (FEW_HEADS, FEW_KEYS)
+    groups = rows * ceil_div(spec.heads, heads)
+    return max(1, min(ceil_div(keys, at_once), MAX_SPLITS, FULL_GROUPS // groups))
+
+
+def has_few(spec: MlaSpec, rows: int, keys: int) -> bool:
+    return rows * keys <= MOST_FEW_KEYS and spec.rank + spec.rotated <= 4 * MOST_FEW_QUADS
 
 
 def _absorb(op: Op, context: Context, bank: Bank, tile: Tile) -> Dispatch:
@@ -134,11 +152,21 @@ def _absorb(op: Op, context: Context, bank: Bank, tile: Tile) -> Dispatch:
     shape, across = ("latent_absorb_group", ABSORB_PARTS)
     if context.info.software:
         shape, across = ("latent_absorb_lanes", LANES_THREADS)
-    wgsl = compose("input_none", *format.sources, "latent_absorb", shape)
+    tokens = ABSORB_TOKENS if context.info.software else tile_of(tile.rows, ABSORB_TOKENS)
+    wgsl = tiled(compose("input_none", *format.sources, "latent_absorb", shape), tokens)
     access: tuple[Access, ...] = (*READ * 3, "write")
     kernel = Kernel(f"{shape}_{bank.format}", wgsl, access, constants(values))
-    grid = (ceil_div(parts, across), ceil_div(tile.rows, ABSORB_TOKENS), spec.heads)
+    grid = (ceil_div(parts, across), ceil_div(tile.rows, tokens), spec.heads)
     return Dispatch(kernel, (bank.buffer, q.buffer, context.step, tile.queries), grid)
+
+
+def tile_of(rows: int, most: int) -> int:
+    """Rows that share a decoded weight: a power of two, as each is a kernel of its own."""
+    return min(1 << (rows - 1).bit_length(), most)
+
+
+def tiled(wgsl: str, tokens: int) -> str:
+    return f"const TILE: u32 = {tokens}u;\n" + unroll(wgsl, {"TILE": tokens})
 
 
 def _shared(op: Op, context: Context, tile: Tile) -> dict[str, float]:
@@ -153,6 +181,10 @@ def _shared(op: Op, context: Context, tile: Tile) -> dict[str, float]:
 def _attend(op: Op, context: Context, tile: Tile, splits: int) -> Dispatch:
     info, heads, keys = context.info, op.spec.heads, _keys(op, context)
     more = {"SPLITS": splits, "SPLIT_KEYS": ceil_div(keys, splits * GROUP_KEYS) * GROUP_KEYS}
+    if not info.software and has_few(op.spec, op.outs[0].shape[0], keys):
+        more["SPLIT_KEYS"] = ceil_div(keys, splits * FEW_KEYS) * FEW_KEYS
+        grid = (ceil_div(heads, FEW_HEADS), tile.rows, splits)
+        return _mix(op, context, tile, ("latent_attend", "latent_attend_few"), more, grid)
     if not info.software:
         grid = (ceil_div(heads, GROUP_HEADS), tile.rows, splits)
         return _mix(op, context, tile, ("latent_attend", "latent_attend_group"), more, grid)
@@ -177,12 +209,12 @@ def _mix(
     spec, cache = op.spec, op.cache(2)
     at, entries = context.layout.offset, context.layout.table_entries
     store = context.store(cache)
-    chosen = None if op.ins[3] is None else context.view(op.value(3))
+    chosen = None if op.ins[3] is None else _chosen(op, context)
     values: dict[str, float] = {
         "QUADS": (spec.rank + spec.rotated) // 4,
         "RANK_QUADS": spec.rank // 4,
         "HAS_CHOSEN": chosen is not None,
-        "CHOSEN": chosen.columns if chosen else 0,
+        "CHOSEN": _keys(op, context) if chosen else 0,
         "CHOSEN_OFFSET": chosen.offset if chosen else 0,
         "CHOSEN_STRIDE": chosen.stride if chosen else 0,
         "SEQ": at["seq"],
@@ -193,7 +225,10 @@ def _mix(
     }
     values |= _shared(op, context, tile) | more
     access: tuple[Access, ...] = (*READ * 4, "write")
-    kernel = Kernel(sources[-1], compose(*sources), access, constants(values))
+    lanes_quads = ceil_div(spec.rank + spec.rotated, 4 * FEW_LANES)
+    slice_keys = ceil_div(FEW_KEYS, FEW_THREADS // (spec.rank // 4))
+    wgsl = unroll(compose(*sources), {"EACH": lanes_quads, "VALUES": slice_keys})
+    kernel = Kernel(sources[-1], wgsl, access, constants(values))
     # WGSL has no optional binding: without a choice the step stands in.
     positions = chosen.buffer if chosen else context.step
     buffers = (tile.queries, store.buffers[0], context.step, positions, tile.parts)
@@ -205,7 +240,9 @@ def _combine(op: Op, context: Context, tile: Tile, splits: int) -> Dispatch:
     values: dict[str, float] = {"RANK_QUADS": quads, "SPLITS": splits}
     values |= _shared(op, context, tile)
     access: tuple[Access, ...] = (*READ * 2, "write")
-    kernel = Kernel("latent_combine", compose("latent_combine"), access, constants(values))
+    kernel = Kernel(
+        "latent_combine", unroll(compose("latent_combine"), {}), access, constants(values)
+    )
     grid = strided_grid(ceil_div(tile.rows * op.spec.heads * quads, 64), context.info)
     return Dispatch(kernel, (tile.parts, context.step, tile.mixed), grid)
 
@@ -223,18 +260,19 @@ def _unfold(op: Op, context: Context, bank: Bank, tile: Tile) -> Dispatch:
     }
     values |= _shared(op, context, tile) | places(out=out)
     sources: tuple[str, ...]
+    tokens = LANES_TOKENS if info.software else tile_of(tile.rows, UNFOLD_TOKENS)
     if info.software:
         shape, sources = "latent_unfold_lanes", ("latent_unfold_lanes",)
         across = ceil_div(spec.value, LANES_THREADS)
-        grid = (across, ceil_div(tile.rows, LANES_TOKENS), spec.heads)
+        grid = (across, ceil_div(tile.rows, tokens), spec.heads)
     else:
         shape, sources = "latent_unfold_rows", (reduction(info), "latent_unfold_rows")
         values["THREADS"] = ROWS_THREADS
         across = ceil_div(spec.value, UNFOLD_ROWS)
-        grid = (across, ceil_div(tile.rows, UNFOLD_TOKENS), spec.heads)
+        grid = (across, ceil_div(tile.rows, tokens), spec.heads)
     whole = bank.columns % format.elements == 0
     x4 = "input_vec4" if whole else "input_scalar"
-    wgsl = compose(x4, *format.sources, "latent_unfold", *sources)
+    wgsl = tiled(compose(x4, *format.sources, "latent_unfold", *sources), tokens)
     access: tuple[Access, ...] = (*READ * 4, "write")
     kernel = Kernel(f"{shape}_{bank.format}", wgsl, access, constants(values))
     # The product has no norm: where nothing is read, x stands in.

@@ -1,20 +1,19 @@
 // From the products of hc_product to what a sublayer reads of up to four streams, and how they go
-// on: post gates, and a mix whose rows and columns are normalised in turn (Sinkhorn). A workgroup
-// owns BLOCK columns of a row; where there is one more, it owns the row's post gates and mix.
+// on: post gates, and a mix whose rows and columns are normalised in turn (Sinkhorn). The first
+// workgroup of a row owns its gates and mix, if MIXES; every other THREADS · EACH columns: it needs
+// the pre gates alone, and each thread computes them itself.
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>; // [ROWS, SPLITS, QUADS + 1]
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> base: array<f32>;
 @group(0) @binding(3) var<storage, read> scale: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-override THREADS: u32; // more than QUADS, no less than OUTPUTS
+override MIXES: bool;
 override ROWS: u32;
-override STREAMS: u32;
 override WIDTH: u32;
 override OUTPUTS: u32;
 override QUADS: u32;
 override SPLITS: u32;
-override BLOCK: u32;
 override ITERATIONS: u32;
 override EPS: f32;
 override NORM_EPS: f32;
@@ -28,9 +27,10 @@ override COMB_OFFSET: u32;
 override COMB_STRIDE: u32;
 
 const ONES = vec4<f32>(1.0);
+const LOWEST: f32 = -3.0e38;
 
-var<workgroup> dealt: array<vec4<f32>, 256>;
-var<workgroup> products: array<vec4<f32>, 16>;
+// Each dealer adds up DEALT splits. The quads, and last the squares.
+var<workgroup> sums: array<array<vec4<f32>, DEALERS>, 8>;
 var<workgroup> logits: array<f32, 32>; // of pre and post gates, then of the mix
 
 @compute @workgroup_size(THREADS)
@@ -40,126 +40,137 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     for (var row = group.y; row < ROWS; row += groups.y) {
-        let first = group.x * BLOCK;
-        let column = first + lane;
-        // Asked for before the products are there.
-        let streams = streams_at(row, min(column, WIDTH - 1u));
-        gather(row, lane);
-        if (first < WIDTH) {
-            weigh(row, column, min(first + BLOCK, WIDTH), streams);
-        } else if (lane == 0u) {
-            mix(row);
+        if (MIXES && group.x == 0u) {
+            mix(row, lane);
+        } else {
+            weigh(row, (group.x - u32(MIXES)) * THREADS * EACH + lane, lane);
         }
+        workgroupBarrier();
     }
 }
 
-// The logits of a row: sums over all splits, of the streams normed, scaled and shifted.
-fn gather(row: u32, lane: u32) {
-    let width = QUADS + 1u;
-    let quad = lane % width;
-    let dealers = THREADS / width;
-    let output = min(lane, OUTPUTS - 1u);
-    let shift = base[output];
-    let factor = scale[min(output / STREAMS, 2u)];
-    var sum = vec4<f32>();
-    for (var s = lane / width; s < SPLITS; s += 4u * dealers) {
-        // unroll i 4
-        let part$i = parts[(row * SPLITS + min(s + $iu * dealers, SPLITS - 1u)) * width + quad];
-        // end
-        // unroll i 4
-        sum += select(vec4<f32>(), part$i, s + $iu * dealers < SPLITS);
-        // end
+fn weigh(row: u32, column: u32, lane: u32) {
+    // Asked for before the products are there.
+    // unroll c EACH
+    let column_$c = column + $cu * THREADS;
+    // unroll j STREAMS
+    let x_$c_$j = x[X_OFFSET + row * X_STRIDE + $ju * WIDTH + min(column_$c, WIDTH - 1u)];
+    // end
+    // end
+    // unroll j STREAMS
+    let base_$j = base[$j];
+    // end
+    let by = scale[0];
+    // Quad 0 has the pre gates.
+    for (var i = lane; i < 2u * DEALERS; i += THREADS) {
+        sums[i / DEALERS][i % DEALERS] = dealt(row, i / DEALERS * QUADS, i % DEALERS);
     }
-    workgroupBarrier(); // of the row before all was read
-    dealt[lane] = sum;
     workgroupBarrier();
-    if (lane < width) {
-        for (var i = 1u; i < dealers; i++) {
-            sum += dealt[i * width + lane];
-        }
-        products[lane] = sum;
+    let factor = by / rms(1u);
+    let products = total(0u);
+    // unroll j STREAMS
+    let pre_$j = logistic(products[$j] * factor + base_$j) + EPS;
+    // end
+    // unroll c EACH
+    var sum_$c = 0.0;
+    // unroll j STREAMS
+    sum_$c += pre_$j * x_$c_$j;
+    // end
+    if (column_$c < WIDTH) {
+        out[OUT_OFFSET + row * OUT_STRIDE + column_$c] = sum_$c;
+    }
+    // end
+}
+
+// What a dealer sums of quad `quad`.
+fn dealt(row: u32, quad: u32, dealer: u32) -> vec4<f32> {
+    var sum = vec4<f32>();
+    let first = row * SPLITS;
+    // unroll i DEALT
+    let s_$i = dealer + $iu * DEALERS;
+    let part_$i = parts[(first + min(s_$i, SPLITS - 1u)) * (QUADS + 1u) + quad];
+    // end
+    // unroll i DEALT
+    sum += select(vec4<f32>(), part_$i, s_$i < SPLITS);
+    // end
+    return sum;
+}
+
+fn total(at: u32) -> vec4<f32> {
+    var a = vec4<f32>();
+    var b = vec4<f32>();
+    // unroll i HALF
+    a += sums[at][2 * $i];
+    b += sums[at][2 * $i + 1];
+    // end
+    return a + b;
+}
+
+// Of all streams as one vector.
+fn rms(at: u32) -> f32 {
+    return sqrt(total(at).x / f32(STREAMS * WIDTH) + NORM_EPS);
+}
+
+fn mix(row: u32, lane: u32) {
+    let output = min(lane, OUTPUTS - 1u); // no more than THREADS
+    let shift = base[output];
+    let by = scale[min(output / STREAMS, 2u)];
+    for (var i = lane; i < (QUADS + 1u) * DEALERS; i += THREADS) {
+        sums[i / DEALERS][i % DEALERS] = dealt(row, i / DEALERS, i % DEALERS);
     }
     workgroupBarrier();
     if (lane < OUTPUTS) {
-        let rms = sqrt(products[QUADS].x / f32(STREAMS * WIDTH) + NORM_EPS);
-        logits[lane] = products[lane / 4u][lane % 4u] * (factor / rms) + shift;
+        let logit = total(lane / 4u)[lane % 4u] * (by / rms(QUADS)) + shift;
+        logits[lane] = logit;
+        if (lane >= STREAMS && lane < 2u * STREAMS) {
+            out[POST_OFFSET + row * POST_STRIDE + lane - STREAMS] = 2.0 * logistic(logit);
+        }
     }
     workgroupBarrier();
-}
-
-fn weigh(row: u32, column: u32, end: u32, streams: vec4<f32>) {
-    let pre = vec4<f32>(gate(0u), gate(1u), gate(2u), gate(3u));
-    var four = streams;
-    for (var c = column; c < end; c += THREADS) {
-        if (c != column) {
-            four = streams_at(row, c);
-        }
-        out[OUT_OFFSET + row * OUT_STRIDE + c] = dot(pre, four);
+    if (lane == 0u) {
+        normalise(row);
     }
 }
 
-// A column of each stream; zeros for those that there are not.
-fn streams_at(row: u32, c: u32) -> vec4<f32> {
-    let at = X_OFFSET + row * X_STRIDE + c;
-    var four = vec4<f32>(x[at], 0.0, 0.0, 0.0);
-    if (STREAMS > 1u) {
-        four.y = x[at + WIDTH];
-    }
-    if (STREAMS > 2u) {
-        four.z = x[at + 2u * WIDTH];
-    }
-    if (STREAMS > 3u) {
-        four.w = x[at + 3u * WIDTH];
-    }
-    return four;
-}
-
-fn gate(n: u32) -> f32 {
-    return select(0.0, logistic(logits[n]) + EPS, n < STREAMS);
-}
-
-fn mix(row: u32) {
-    // m[j] is row j; what streams there are not is the identity's, which no step mixes in.
-    var m = mat4x4<f32>(
-        vec4<f32>(1.0, 0.0, 0.0, 0.0), vec4<f32>(0.0, 1.0, 0.0, 0.0),
-        vec4<f32>(0.0, 0.0, 1.0, 0.0), vec4<f32>(0.0, 0.0, 0.0, 1.0)
-    );
-    let real = vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(STREAMS);
-    // unroll j 4
-    if ($j < STREAMS) {
-        let at = (2u + $j) * STREAMS;
-        let four = vec4<f32>(logits[at], logits[at + 1u], logits[at + 2u], logits[at + 3u]);
-        let known = select(vec4<f32>(-3e38), four, real);
-        let peak = max(max(known.x, known.y), max(known.z, known.w));
-        let powers = exp(known - peak);
-        m[$j] = powers / dot(powers, ONES) + select(vec4<f32>(), vec4<f32>(EPS), real);
-    }
+// In one thread's registers: no loop indexes them.
+fn normalise(row: u32) {
+    // What streams there are not are the identity's, which no step mixes in.
+    var m0 = vec4<f32>(1.0, 0.0, 0.0, 0.0);
+    var m1 = vec4<f32>(0.0, 1.0, 0.0, 0.0);
+    var m2 = vec4<f32>(0.0, 0.0, 1.0, 0.0);
+    var m3 = vec4<f32>(0.0, 0.0, 0.0, 1.0);
+    // unroll j STREAMS
+    m$j = softmax((2u + $ju) * STREAMS);
     // end
-    m = columns_normed(m);
-    for (var i = 1u; i < ITERATIONS; i++) {
-        m = columns_normed(rows_normed(m));
-    }
-    // unroll j 4
-    if ($j < STREAMS) {
-        out[POST_OFFSET + row * POST_STRIDE + $j] = 2.0 * logistic(logits[STREAMS + $j]);
-        // unroll i 4
-        if ($i < STREAMS) {
-            out[COMB_OFFSET + row * COMB_STRIDE + $j * STREAMS + $i] = m[$j][$i];
+    for (var i = 0u; i < ITERATIONS; i++) {
+        if (i > 0u) {
+            m0 /= dot(m0, ONES) + EPS;
+            m1 /= dot(m1, ONES) + EPS;
+            m2 /= dot(m2, ONES) + EPS;
+            m3 /= dot(m3, ONES) + EPS;
         }
-        // end
+        let factors = 1.0 / ((m0 + m1) + (m2 + m3) + EPS);
+        m0 *= factors;
+        m1 *= factors;
+        m2 *= factors;
+        m3 *= factors;
     }
+    let to = COMB_OFFSET + row * COMB_STRIDE;
+    // unroll j STREAMS
+    // unroll i STREAMS
+    out[to + $ju * STREAMS + $iu] = m$j[$i];
+    // end
     // end
 }
 
-fn rows_normed(m: mat4x4<f32>) -> mat4x4<f32> {
-    let sums = vec4<f32>(dot(m[0], ONES), dot(m[1], ONES), dot(m[2], ONES), dot(m[3], ONES));
-    let factors = 1.0 / (sums + EPS);
-    return mat4x4<f32>(
-        m[0] * factors.x, m[1] * factors.y, m[2] * factors.z, m[3] * factors.w
-    );
-}
-
-fn columns_normed(m: mat4x4<f32>) -> mat4x4<f32> {
-    let factors = 1.0 / (m[0] + m[1] + m[2] + m[3] + EPS);
-    return mat4x4<f32>(m[0] * factors, m[1] * factors, m[2] * factors, m[3] * factors);
+// Of the logits of one row of the mix, shifted by EPS.
+fn softmax(first: u32) -> vec4<f32> {
+    var row = vec4<f32>(LOWEST);
+    var shift = vec4<f32>();
+    // unroll i STREAMS
+    row[$i] = logits[first + $iu];
+    shift[$i] = EPS;
+    // end
+    let powers = exp(row - max(max(row.x, row.y), max(row.z, row.w)));
+    return powers / dot(powers, ONES) + shift;
 }

@@ -16,37 +16,9 @@ override VALID_ROWS: u32; // offset of a step word
 override Q_OFFSET: u32;
 override Q_STRIDE: u32;
 
-// Of four tokens.
-struct Sums {
-    a: mat2x4<f32>,
-    b: mat2x4<f32>,
-    c: mat2x4<f32>,
-    d: mat2x4<f32>,
-}
-
 fn q_start(token: u32, head: u32) -> u32 {
     let row = FIRST_ROW + min(token, TOKENS - 1u);
     return Q_OFFSET + row * Q_STRIDE + head * (NOPE + 4u * (QUADS - RANK_QUADS));
-}
-
-// Part `part` of every `stride`-th row of U_h, weighted by q of tokens `token` … `token` + 3.
-fn absorb(token: u32, head: u32, part: u32, first: u32, stride: u32) -> Sums {
-    let a = q_start(token, head);
-    let b = q_start(token + 1u, head);
-    let c = q_start(token + 2u, head);
-    let d = q_start(token + 3u, head);
-    let matrix_row = head * (NOPE + VALUE);
-    var sums: Sums;
-    for (var i = first; i < NOPE; i += stride) {
-        let w = decode(row_start(matrix_row + i), part);
-        sums.a += w * q[a + i];
-        if (TOKENS > 1u) {
-            sums.b += w * q[b + i];
-            sums.c += w * q[c + i];
-            sums.d += w * q[d + i];
-        }
-    }
-    return sums;
 }
 
 fn store_quad(token: u32, head: u32, quad: u32, sum: vec4<f32>) {

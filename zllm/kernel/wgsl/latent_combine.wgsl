@@ -17,17 +17,29 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var i = id.x; i < count; i += 64u * groups.x) {
         let quad = i % RANK_QUADS;
         let at = i / RANK_QUADS * SPLITS * (RANK_QUADS + 1u);
-        var peak = parts[at].x;
-        for (var s = 1u; s < SPLITS; s++) {
-            peak = max(peak, parts[at + s * (RANK_QUADS + 1u)].x);
-        }
+        var peak = -3.0e38;
         var total = 0.0;
         var sum = vec4<f32>();
-        for (var s = 0u; s < SPLITS; s++) {
-            let origin = at + s * (RANK_QUADS + 1u);
-            let kept = exp(parts[origin].x - peak);
-            total += kept * parts[origin].y;
-            sum += kept * parts[origin + 1u + quad];
+        // Eight splits at a time, as each load takes long.
+        for (var s = 0u; s < SPLITS; s += 8u) {
+            // unroll j 8
+            let origin_$j = at + min(s + $ju, SPLITS - 1u) * (RANK_QUADS + 1u);
+            let ends_$j = parts[origin_$j];
+            let part_$j = parts[origin_$j + 1u + quad];
+            // end
+            var higher = peak;
+            // unroll j 8
+            higher = max(higher, ends_$j.x);
+            // end
+            let scale = exp(peak - higher);
+            total *= scale;
+            sum *= scale;
+            peak = higher;
+            // unroll j 8
+            let kept_$j = select(0.0, exp(ends_$j.x - higher), s + $ju < SPLITS);
+            total += kept_$j * ends_$j.y;
+            sum += kept_$j * part_$j;
+            // end
         }
         // A row that sees nothing gives zeros.
         mixed[i] = select(vec4<f32>(), sum / total, total > 0.0);
