@@ -85,7 +85,10 @@ def check_planes(bench: Bench, found: list[Sequence], cache: Cache, expected: F3
 @pytest.mark.parametrize("taps", [2, 3, 4])
 @pytest.mark.parametrize("name", ROUNDS)
 def test_conv(plain_bench: Bench, rng: np.random.Generator, name: str, taps: int) -> None:
-    """Seeded faults seen to fail: taps in reverse, a plane read at position 0, one input older."""
+    """Seeded faults seen to fail: taps in reverse, a plane read at position 0, one input older,
+
+    inputs of the sequence before.
+    """
     bench, widths = plain_bench, (40, 40, 23)
     found = planned(bench, name)
     rows, channels = bench.key.rows, sum(widths)

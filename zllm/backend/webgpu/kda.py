@@ -15,6 +15,7 @@ READ: tuple[Access, ...] = ("read",)
 # kda_delta_group.wgsl: keys of a thread, threads and columns of a workgroup, most of a head.
 KEYS, THREADS, WIDTH, MOST_SIZE = 16, 256, 32, 256
 COLUMN_THREADS = 8  # kda_delta_columns.wgsl
+CONV_ROWS = 8  # of a thread of kda_conv.wgsl in a prefill
 # kda_chunk.wgsl, kda_scan.wgsl: tokens at a time, largest head, workgroups that fill a GPU.
 CHUNK, MOST_CHUNKED, FULL = 16, 128, 200
 
@@ -38,15 +39,19 @@ def lower_conv(op: Op, context: Context) -> list[Dispatch]:
     (planes,) = context.store(op.cache(2)).buffers
     values: dict[str, float] = {
         "CHANNELS": x.columns,
-        "TAPS": taps.columns,
         "W_STRIDE": taps.row_words,
     }
     values |= places(x=x, out=outs[0])
     values |= _offsets(context, "valid_rows", "seq", "position", "first_row", "last_row")
     values |= _offsets(context, "read_plane", "written_plane")
     access: tuple[Access, ...] = (*READ * 3, "write", "write")
-    kernel = Kernel("kda_conv", compose("silu", "kda_conv"), access, constants(values))
-    grid = (ceil_div(x.columns, 64), min(x.rows, context.info.max_grid), 1)
+    written_out = {"TAPS": taps.columns, "KEPT": taps.columns - 1}
+    written_out["RUN"] = CONV_ROWS if x.rows >= 2 * context.key.seqs else 1
+    sizes = "".join(f"const {name} = {size}u;\n" for name, size in written_out.items())
+    wgsl = sizes + unroll(compose("silu", "kda_conv"), written_out)
+    kernel = Kernel("kda_conv", wgsl, access, constants(values))
+    runs = ceil_div(x.rows, written_out["RUN"])
+    grid = (ceil_div(x.columns, 64), min(runs, context.info.max_grid), 1)
     buffers = (x.buffer, taps.buffer, context.step, planes, outs[0].buffer)
     return [Dispatch(kernel, buffers, grid)]
 
