@@ -62,7 +62,7 @@ class Case:
 CASES = [
     Case("attend_latent", 1, 1, 8192, True),
     Case("attend_latent", 8, 8, 4096, True),
-    *(Case("attend_latent", 1, 1, context) for context in (512, 2048, 8192, 32768)),
+    *(Case("attend_latent", 1, 1, context) for context in (64, 512, 2048, 8192, 32768)),
     *(Case("attend_latent", 512, 1, context) for context in (512, 2048)),
     Case("attend_latent", 512, 1, 8192, True),
     *(Case("select", 1, 1, context) for context in (8192, 32768, 131072)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zllm.backend.contract import Op
 from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
@@ -15,6 +17,7 @@ MOST_STREAMS = 4  # of the vectors and matrices of hc_gates.wgsl
 MOST_TILE = 8  # rows of hc_product.wgsl
 # A split has columns for two steps of its threads; FULL_GROUPS workgroups occupy a large GPU.
 THREADS, SPLIT_COLUMNS, FULL_GROUPS = 128, 256, 256
+AHEAD = 4  # loads of one row that are on their way at a time
 # (threads, columns of each) of a workgroup of hc_gates.wgsl, and into how many sums it adds splits.
 GATES, SOFTWARE_GATES = (128, 1), (32, 8)
 DEALERS = 16
@@ -50,11 +53,13 @@ def _spread(op: Op, context: Context, width: int, columns: int) -> Dispatch:
 def lower_hc_join(op: Op, context: Context) -> list[Dispatch]:
     f, x, post, comb = (context.view(op.value(i)) for i in range(4))
     out = context.view(op.outs[0])
-    values: dict[str, float] = {"ROWS": x.rows, "STREAMS": post.columns, "WIDTH": f.columns}
+    values: dict[str, float] = {"ROWS": x.rows, "WIDTH": f.columns}
     values |= places(f=f, x=x, post=post, comb=comb, out=out)
     access: tuple[Access, ...] = ("read", "read", "read", "read", "write")
-    kernel = Kernel("hc_join", compose("hc_join"), access, constants(values))
-    grid = (ceil_div(x.columns, 64), min(x.rows, context.info.max_grid), 1)
+    streams = {"STREAMS": post.columns}
+    wgsl = fixed(streams) + unroll(compose("hc_join"), streams)
+    kernel = Kernel("hc_join", wgsl, access, constants(values))
+    grid = (ceil_div(f.columns, 64), min(x.rows, context.info.max_grid), 1)
     buffers = (f.buffer, x.buffer, post.buffer, comb.buffer, out.buffer)
     return [Dispatch(kernel, buffers, grid)]
 
@@ -107,10 +112,9 @@ def _product(x: View, fn: Bank, parts: Buffer, splits: int, info: DeviceInfo) ->
         "SPLIT_COLUMNS": ceil_div(fn.columns, splits),
         "THREADS": max(info.subgroup_size, 4) if info.software else THREADS,
     } | places(x=x)
-    wgsl = f"const TILE = {tile}u;\n" + compose(reduction(info), "hc_product")
-    kernel = Kernel(
-        "hc_product", unroll(wgsl, {"TILE": tile}), ("read", "read", "write"), constants(values)
-    )
+    sizes = {"TILE": tile, "AHEAD": 1 if info.software else AHEAD if tile == 1 else AHEAD // 2}
+    wgsl = fixed(sizes) + unroll(compose(reduction(info), "hc_product"), sizes)
+    kernel = Kernel("hc_product", wgsl, ("read", "read", "write"), constants(values))
     grid = (splits, quads + 1, min(ceil_div(x.rows, tile), info.max_grid))
     return Dispatch(kernel, (x.buffer, fn.buffer, parts), grid)
 
@@ -138,11 +142,15 @@ def _gates(
     }
     values |= places(x=x, out=out, post=post, comb=comb)
     access: tuple[Access, ...] = ("read", "read", "read", "read", "write")
-    sizes = {"STREAMS": spec.streams, "EACH": each, "DEALT": ceil_div(splits, DEALERS)}
-    fixed = {"THREADS": threads, "STREAMS": spec.streams, "EACH": each, "DEALERS": DEALERS}
-    wgsl = "".join(f"const {name}: u32 = {value}u;\n" for name, value in fixed.items())
-    wgsl += unroll(compose("silu", "hc_gates"), sizes | {"HALF": DEALERS // 2})
+    sizes = {"THREADS": threads, "STREAMS": spec.streams, "EACH": each, "DEALERS": DEALERS}
+    unrolled = {"DEALT": ceil_div(splits, DEALERS), "HALF": DEALERS // 2}
+    wgsl = fixed(sizes) + unroll(compose("silu", "hc_gates"), sizes | unrolled)
     kernel = Kernel("hc_gates", wgsl, access, constants(values))
     blocks = ceil_div(out.columns, threads * each) + (mixed is not None)
     grid = (blocks, min(x.rows, info.max_grid), 1)
     return Dispatch(kernel, (parts, x.buffer, base, scale, out.buffer), grid)
+
+
+def fixed(sizes: Mapping[str, int]) -> str:
+    """Constants that are in a kernel's text."""
+    return "".join(f"const {name}: u32 = {value}u;\n" for name, value in sizes.items())

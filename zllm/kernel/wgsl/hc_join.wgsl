@@ -1,4 +1,4 @@
-// Stream k of a row becomes post[k] f + Σ_j comb[j, k] x[j]. A thread owns one of its columns.
+// Stream k of a row becomes post[k] f + Σ_j comb[j, k] x[j]. A thread owns a column of all streams.
 @group(0) @binding(0) var<storage, read> f: array<f32>;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> post: array<f32>;
@@ -6,7 +6,6 @@
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
 override ROWS: u32;
-override STREAMS: u32;
 override WIDTH: u32;
 override F_OFFSET: u32;
 override F_STRIDE: u32;
@@ -21,18 +20,26 @@ override OUT_STRIDE: u32;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    if (id.x >= STREAMS * WIDTH) {
+    let column = id.x;
+    if (column >= WIDTH) {
         return;
     }
-    let stream = id.x / WIDTH;
-    let column = id.x % WIDTH;
     for (var row = id.y; row < ROWS; row += groups.y) {
-        var sum = post[POST_OFFSET + row * POST_STRIDE + stream]
-            * f[F_OFFSET + row * F_STRIDE + column];
-        for (var j = 0u; j < STREAMS; j++) {
-            sum += comb[COMB_OFFSET + row * COMB_STRIDE + j * STREAMS + stream]
-                * x[X_OFFSET + row * X_STRIDE + j * WIDTH + column];
-        }
-        out[OUT_OFFSET + row * OUT_STRIDE + id.x] = sum;
+        let own = f[F_OFFSET + row * F_STRIDE + column];
+        let mix = COMB_OFFSET + row * COMB_STRIDE;
+        // unroll j STREAMS
+        let x_$j = x[X_OFFSET + row * X_STRIDE + $ju * WIDTH + column];
+        let post_$j = post[POST_OFFSET + row * POST_STRIDE + $ju];
+        // unroll k STREAMS
+        let comb_$j_$k = comb[mix + $ju * STREAMS + $ku];
+        // end
+        // end
+        // unroll k STREAMS
+        var sum_$k = post_$k * own;
+        // unroll j STREAMS
+        sum_$k += comb_$j_$k * x_$j;
+        // end
+        out[OUT_OFFSET + row * OUT_STRIDE + $ku * WIDTH + column] = sum_$k;
+        // end
     }
 }

@@ -24,11 +24,19 @@ fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
         var sum$r = vec4<f32>();
         let x$r = X_OFFSET + min(first + $ru, ROWS - 1u) * X_STRIDE;
         // end
-        for (var c = group.x * SPLIT_COLUMNS + lane; c < end; c += THREADS) {
-            let four = vec4<f32>(w[w_at.x + c], w[w_at.y + c], w[w_at.z + c], w[w_at.w + c]);
+        // AHEAD loads of each are on their way at a time.
+        for (var c = group.x * SPLIT_COLUMNS + lane; c < end; c += AHEAD * THREADS) {
+            // unroll a AHEAD
+            let c$a = min(c + $au * THREADS, end - 1u);
+            let w$a = vec4<f32>(w[w_at.x + c$a], w[w_at.y + c$a], w[w_at.z + c$a], w[w_at.w + c$a]);
             // unroll r TILE
-            let z$r = x[x$r + c];
-            sum$r += z$r * select(four, vec4<f32>(z$r), quad == QUADS);
+            let z$a_$r = select(0.0, x[x$r + c$a], c + $au * THREADS < end);
+            // end
+            // end
+            // unroll a AHEAD
+            // unroll r TILE
+            sum$r += z$a_$r * select(w$a, vec4<f32>(z$a_$r), quad == QUADS);
+            // end
             // end
         }
         // unroll r TILE
