@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from zllm.answer import Choice, Json
 from zllm.backend.contract import Backend, PlanKey
-from zllm.backend.drive import drive
+from zllm.backend.drive import drive, unyielding
 from zllm.errors import BackendError, DeviceLost, RequestError, notice
 from zllm.job import Job
 from zllm.model import Model
@@ -143,7 +143,7 @@ class Engine:
 
     def astream(self, request: Mapping[str, Any]) -> AsyncIterator[Json]:
         chunks = self._achunks(self._start([request])[0])
-        drive(chunks.__anext__())
+        unyielding(chunks.__anext__())
         return chunks
 
     def cancel(self, id: str) -> bool:

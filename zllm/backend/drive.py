@@ -19,8 +19,15 @@ def drive(main: Coroutine[Any, Any, T]) -> T:
 
         done: T = run_sync(main)
         return done
+    return unyielding(main)
+
+
+def unyielding(main: Coroutine[Any, Any, T]) -> T:
+    """Run what never yields, in any browser too. RuntimeError if it does."""
     try:
         main.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    raise RuntimeError("the engine yielded natively: a driver awaited something else than a ticket")
+    raise RuntimeError(
+        "the engine yielded where it cannot wait: what was awaited is no ticket that blocks"
+    )
