@@ -218,7 +218,8 @@ def empty_seconds(watch: Stopwatch, least_s: float) -> float:
 
 
 def with_few(info: DeviceInfo, few: Few) -> DeviceInfo:
-    return replace(info, tuning=Tuning((Choice("", 64, few),), few_tokens=64))
+    choices = tuple(Choice("", tokens, few) for tokens in (1, 64))
+    return replace(info, tuning=Tuning(choices, few_tokens=64))
 
 
 def few_variants(tokens: int, thin: bool) -> Iterator[tuple[str, Few]]:

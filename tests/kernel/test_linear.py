@@ -161,6 +161,7 @@ def test_every_setting_computes_the_same(
 ) -> None:
     """Settings that a search may find. Seeded fault seen to fail: sums of another team."""
     monkeypatch.setattr(product, "FULL_THREADS", 1)  # so small a matrix would get two rows a team
+    monkeypatch.setattr(product, "LEAST_THREADS", 1)
     bench.info = replace(bench.info, tuning=Tuning((Choice("q8_0", 8, few),)))
     for tokens in (1, 6):
         encoded = random_blocks(rng, "q8_0", 42, 320)
@@ -174,3 +175,31 @@ def test_every_setting_computes_the_same(
         both = rms_norm(x, norm, RmsNormSpec(1e-2)) @ formats.decode("q8_0", encoded, 320).T
         expected = gated(both[:, :21], both[:, 21:], GatedSpec("silu"))
         assert_close(bench.values(out), expected, 2 * TOLERANCE)
+
+
+@pytest.mark.parametrize("format", product.CODES)
+@pytest.mark.parametrize("columns", [160, 4640])
+def test_integers_of_x_are_as_exact_as_floats(
+    bench: Bench,
+    rng: np.random.Generator,
+    format: str,
+    columns: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One token in three planes of bytes; rows longer than a chunk; blocks of zeros, of one size,
+    and with an outlier. Seeded faults seen to fail: largest integers of 127 · 65793, which rounding
+    exceeds; a chunk that is not followed by the next.
+    """
+    monkeypatch.setattr(product, "LEAST_THREADS", 1)
+    encoded = random_blocks(rng, format, 37, columns)
+    x = rng.standard_normal((1, columns)).astype(np.float32)
+    x[:, :32] = 0
+    x[:, 32:64] = 1.7
+    x[:, 64] = -3e4
+    x[:, 96:] *= rng.uniform(0.5, 2, columns - 96).astype(np.float32)
+    out = bench.output(1, 37)
+    w = bench.matrix((format, encoded), columns=columns)
+    bench.run("linear", (bench.input(x), w, None, None), (out,))
+
+    weights = formats.decode(format, encoded, columns).astype(np.float64)
+    assert_close(bench.values(out), (x @ weights.T).astype(np.float32), TOLERANCE)

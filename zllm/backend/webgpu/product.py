@@ -21,11 +21,14 @@ from zllm.norm import RmsNormSpec
 ACCESS: tuple[Access, ...] = ("read", "read", "read", "read", "read", "write")
 
 ROWS_THREADS = 64  # of a workgroup that reduces over rows of experts
+CODES = ("q4_0", "q4_1", "q8_0")  # formats of codes_<format>.wgsl
 NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
 STAGED_QUADS = 1024  # 16 KiB
 FULL_THREADS = 1 << 16  # of a grid
 LEAST_THREADS = 1 << 15  # of a grid; an H200 runs eight times as many at once
+MOST_THREADS = 1 << 17  # of a grid whose workgroups keep x for all their rows
+LEAST_SUBGROUP = 8  # the quads of a block of 32
 FOLDED_TOKENS = 1  # up to which a product computes the norm of its x
 TILE_ROWS, TILE_TOKENS = 64, 32
 WIDE_ROWS, WIDE_TOKENS = 128, 128
@@ -161,7 +164,7 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
         values |= activation(product.gated)
     if residual is not None:
         values |= {"RESIDUAL_OFFSET": residual.offset, "RESIDUAL_STRIDE": residual.stride}
-    shape = _shape(bank, rows, x.rows, product.gated is not None, info)
+    shape = _shape(product, bank, rows, info)
     decode = gpu_sources(bank.format) if not info.software else FORMATS[bank.format].sources
     wgsl = compose(_input(product, bank), *decode, "silu", "activation", "product", *shape.sources)
     sizes = "".join(f"const {name}: u32 = {value}u;\n" for name, value in shape.text.items())
@@ -201,15 +204,16 @@ class Shape:
     text: dict[str, int] = field(default_factory=dict)  # sizes of arrays and of unrolled loops
 
 
-def _shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
+def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
     """What suits the device and the sizes."""
-    tuning = info.tuning
+    tokens, gated, tuning = product.x.rows, product.gated is not None, info.tuning
     if info.software:
         threads = lanes_threads(rows)
         grid = (ceil_div(rows, (4 if gated else 8) * threads), ceil_div(tokens, LANES_TOKENS), 1)
         return Shape(("product_lanes",), {"THREADS": threads}, grid)
     if tokens <= tuning.few_tokens:
-        return _few_shape(bank, rows, tokens, gated, info)
+        one = _one_shape(product, bank, rows, info) if tokens == 1 else None
+        return one or _few_shape(bank, rows, tokens, gated, info)
     if tokens >= tuning.wide_tokens:
         tiles = ceil_div(rows, WIDE_ROWS // 2 if gated else WIDE_ROWS)
         grid = (min(tiles, info.max_grid), ceil_div(tokens, WIDE_TOKENS), 1)
@@ -231,7 +235,7 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     row_quads = spec.blocks(bank.columns) * quads
     whole = max(1 << (row_quads - 1).bit_length(), 4 * quads)  # at least four lanes
     chunk = min(STAGED_QUADS >> (tokens - 1).bit_length(), whole)
-    each = _team_rows(few, rows * (1 + gated), tokens)
+    each = _team_rows(few, rows * (1 + gated), tokens, min(few.threads, chunk // quads))
     teams = ceil_div(rows, each // 2 if gated else each)
     sums = each * tokens + (tokens <= FOLDED_TOKENS)  # of a lane; the last one is of squares
     threads = few.threads
@@ -240,7 +244,8 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     most = min(threads, chunk // quads)
     lanes = min(few.lanes, most)
     # Few rows cannot fill a GPU but by more threads a row.
-    while teams * lanes < LEAST_THREADS and lanes < most and 2 * lanes < spec.blocks(bank.columns):
+    full = LEAST_THREADS if tokens == 1 else FULL_THREADS
+    while teams * lanes < full and lanes < most and 2 * lanes < spec.blocks(bank.columns):
         lanes *= 2
     text = {
         "EACH": each,
@@ -252,18 +257,57 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     }
     values: dict[str, float] = {"THREADS": threads, "TEAMS": teams, "LANES": lanes}
     grid = strided_grid(ceil_div(teams, threads // lanes), info)
-    return Shape((_quads(bank.format), "product_staged"), values, grid, text)
+    return Shape((quads_source(bank.format), "product_staged"), values, grid, text)
 
 
-def _team_rows(few: Few, rows: int, tokens: int) -> int:
+def _one_shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape | None:
+    """For one token of formats whose integers are apart from their scales; None where there are
+    too few rows to fill a GPU, or x is normalised and too long to be seen at once.
+    """
+    if bank.format not in CODES or info.subgroup_size < LEAST_SUBGROUP:
+        return None
+    few, gated = info.tuning.few(bank.format, 1), product.gated is not None
+    spec = FORMATS[bank.format]
+    quads = spec.elements // 4  # of a block
+    blocks = spec.blocks(bank.columns)
+    chunk = min(STAGED_QUADS, max(1 << (blocks * quads - 1).bit_length(), 4 * quads))
+    chunks = ceil_div(blocks * quads, chunk)
+    lanes = min(few.lanes, info.subgroup_size, chunk // quads)
+    each = few.rows
+    while each > 2 and rows * (1 + gated) // each * lanes < LEAST_THREADS:
+        each //= 2
+    teams = ceil_div(rows, each // 2 if gated else each)
+    spread = 2 * lanes < blocks and teams * lanes < LEAST_THREADS
+    if spread or (chunks > 1 and product.norm is not None):
+        return None
+    # What is brought in again and again should serve more rows each time.
+    threads = few.threads if chunks == 1 else max(few.threads, min(256, info.max_invocations))
+    text = {
+        "EACH": each,
+        "QUADS": quads,
+        "CHUNK": chunk,
+        "CHUNKS": chunks,
+        "STAGED": max(chunk, threads // 4),
+        "HELD": ceil_div(chunk, threads),
+    }
+    values: dict[str, float] = {"THREADS": threads, "TEAMS": teams, "LANES": lanes}
+    groups = ceil_div(teams, threads // lanes)
+    if chunks == 1:  # each workgroup with as many teams as the others
+        groups = ceil_div(groups, ceil_div(groups * threads, MOST_THREADS))
+    return Shape(
+        (f"codes_{bank.format}", "product_planes"), values, strided_grid(groups, info), text
+    )
+
+
+def _team_rows(few: Few, rows: int, tokens: int, lanes: int) -> int:
     """Those of the setting; for several tokens fewer, where else a GPU would not be full."""
     each = few.rows
-    while tokens > FOLDED_TOKENS and each > 2 and rows // each * few.lanes < FULL_THREADS:
+    while tokens > FOLDED_TOKENS and each > 2 and rows // each * lanes < FULL_THREADS:
         each //= 2
     return each
 
 
-def _quads(format: str) -> str:
+def quads_source(format: str) -> str:
     """The source that decodes whole blocks quad by quad."""
     if format in ("f16", "bf16"):
         return "quads_floats"

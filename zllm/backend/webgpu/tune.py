@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from zllm.backend.webgpu.tuned import SETTINGS
 from zllm.backend.webgpu.tuning import Choice, Few, Tuning
 
 WORTH = 0.98  # of the time: a smaller gain is noise
-PRODUCT = "product_staged_"  # kernels that have settings; then comes the format
+PRODUCT = re.compile("product_(?:staged|planes)_(.+)")  # kernels that have settings; the format
 
 Answers = list[list[int]]
 # tokens -> the answers to so many sequences, and the kernels of some of their rounds.
@@ -64,7 +65,7 @@ def _ms(rounds: Sequence[Sequence[TracedKernel]]) -> dict[str, float]:
     """By format: the sum over a round's products, each at its fastest in any of the rounds."""
     sums: dict[str, float] = defaultdict(float)
     for same in zip(*rounds, strict=True):
-        if same[0].name.startswith(PRODUCT):
+        if product := PRODUCT.fullmatch(same[0].name):
             took = min(kernel.end_ns - kernel.begin_ns for kernel in same)
-            sums[same[0].name.removeprefix(PRODUCT)] += took / 1e6
+            sums[product[1]] += took / 1e6
     return dict(sums)

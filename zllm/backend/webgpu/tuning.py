@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Few:
-    """Of the kernel for few tokens (product_staged.wgsl)."""
+    """Of the kernels for few tokens (product_staged.wgsl, product_planes.wgsl)."""
 
     threads: int  # of a workgroup
     rows: int  # matrix rows of a team; even
@@ -27,7 +27,6 @@ class Choice:
 DEFAULT = (
     Choice("f16", 1, Few(256, 4, 32)),
     Choice("bf16", 1, Few(256, 4, 32)),
-    Choice("q4_0", 1, Few(128, 8, 32)),
     Choice("", 1, Few(128, 4, 32)),
     Choice("", 1 << 30, Few(128, 4, 16)),
 )
