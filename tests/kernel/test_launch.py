@@ -111,10 +111,11 @@ def test_a_norm_that_something_else_reads_stays() -> None:
 
 
 def test_splits_fill_a_gpu_and_no_more() -> None:
-    assert split_count(256, 1) == 1
-    assert split_count(1024, 9) == 4
-    assert split_count(1 << 20, 9) == MAX_SPLITS
-    assert split_count(1 << 20, 2 * FULL_GROUPS) == 1
+    assert split_count(256, 1, 64) == 1
+    assert split_count(1024, 9, 256) == 4
+    assert split_count(1 << 20, 9, 64) == FULL_GROUPS // 9
+    assert split_count(1 << 20, 1, 64) == MAX_SPLITS
+    assert split_count(1 << 20, 2 * FULL_GROUPS, 64) == 1
 
 
 WGSL_FILES = [

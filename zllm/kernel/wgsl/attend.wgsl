@@ -1,5 +1,5 @@
-// What all shapes of grouped-query attention share, after kv_f32 or kv_f16. A query sees its own sequence's positions up
-// to its own, the last WINDOW of them if that is not 0.
+// What all shapes of grouped-query attention share, after kv_f32 or kv_f16. A query sees its own
+// sequence's positions up to its own, the last WINDOW of them if that is not 0.
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> step: array<i32>;
 @group(0) @binding(4) var<storage, read> sinks: array<f32>; // [H]

@@ -1,7 +1,7 @@
 // GPUs, one query a sequence: a workgroup owns up to four query heads of one key/value head, so
 // that a key is read once for all of them, and one split of the positions. With several splits it
-// leaves (maximum, total) and unscaled sums in `out` for attend_combine. Text: BLOCK query heads of a
-// workgroup, STEPS reads of a key by one thread, TRIPS values that a thread sums in a tile.
+// leaves (maximum, total) and unscaled sums in `out` for attend_combine. Text: BLOCK query heads of
+// a workgroup, STEPS reads of a key by one thread, TRIPS values that a thread sums in a tile.
 override THREADS: u32; // 128 or 256
 override BLOCKS: u32; // workgroups that share a key/value head
 override SPLITS: u32;

@@ -1,7 +1,7 @@
 // GPUs, several rows a sequence: a workgroup owns a tile of 32 queries, those of some rows by the
 // query heads of one key/value head, and one split of the positions, which it takes by 32. A thread
-// holds 4 × 4 scores, then four rows of sums. Rows of several sequences are taken one after another.
-// Text: BLOCK query heads of a tile, DEPTH quads of a row of sums that a thread holds.
+// holds 4 × 4 scores, then four rows of sums. Rows of several sequences are taken one after
+// another. Text: BLOCK query heads of a tile, DEPTH quads of a row of sums that a thread holds.
 override ROWS: u32; // of a tile; ROWS · BLOCK is at most 32
 override BLOCKS: u32; // tiles that share a key/value head
 override SPLITS: u32;

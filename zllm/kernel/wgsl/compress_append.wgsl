@@ -1,6 +1,7 @@
-// Each row's key and gate to its slot, and the entry of a window that the row completes: per channel
-// a softmax over the window's tokens, then RMSNorm and RoPE (zllm.attention.compressed). One
-// workgroup a row. Tokens of this round are read where they come from: their slots are being written.
+// Each row's key and gate to its slot, and the entry of a window that the row completes: per
+// channel a softmax over the window's tokens, then RMSNorm and RoPE (zllm.attention.compressed).
+// One workgroup a row. Tokens of this round are read where they come from: their slots are being
+// written.
 @group(0) @binding(0) var<storage, read> x: array<f32>; // keys and gates of the rows
 @group(0) @binding(1) var<storage, read> ape: array<f32>; // [m, width]
 @group(0) @binding(2) var<storage, read> norm: array<f32>; // [K]

@@ -1,5 +1,5 @@
-// A block-diagonal product: group g of a row's columns times group g of the matrix's rows. A unit is
-// a row of x and one of its RUNS. Named as in experts.wgsl, whose kernels run this too.
+// A block-diagonal product: group g of a row's columns times group g of the matrix's rows. A unit
+// is a row of x and one of its RUNS. Named as in experts.wgsl, whose kernels run this too.
 @group(0) @binding(3) var<storage, read> step: array<i32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
