@@ -21,7 +21,8 @@ from zllm.norm import RmsNormSpec
 ACCESS: tuple[Access, ...] = ("read", "read", "read", "read", "read", "write")
 
 ROWS_THREADS = 64  # of a workgroup that reduces over rows of experts
-CODES = ("q4_0", "q4_1", "q8_0")  # formats of codes_<format>.wgsl
+# Formats of codes_<format>.wgsl. Where there are subgroups there are packed dot products.
+CODES = ("q4_0", "q4_1", "q8_0")
 NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
 STAGED_QUADS = 1024  # 16 KiB
