@@ -24,7 +24,8 @@ pytestmark = pytest.mark.vulkan
 
 # Of the largest result. Measured: at most 5e-7. Seeded faults seen to fail: weights of another
 # slot, biases outside the sum, up rows not clamped, the second best of a group left out, a tile
-# that runs into the next expert's pairs, a bank that forgets what those before it left.
+# that runs into the next expert's pairs, a bank that forgets what those before it left, another
+# first expert of a dispatch's third bank.
 TOLERANCE = 3e-6
 
 ROUTES = {
@@ -158,6 +159,26 @@ def test_experts(bench: Bench, rng: np.random.Generator, case: tuple[Any, ...]) 
     assert_close(bench.values(out), expected, 2 * TOLERANCE)
 
 
+@pytest.mark.parametrize("format", ["q4_k", "q8_0"])
+def test_formats_in_several_banks(bench: Bench, rng: np.random.Generator, format: str) -> None:
+    """Of every bank each function that reads it; rows of more than one chunk of x."""
+    spec = ExpertsSpec(3, 256, SILU)
+    gate_up = np.tile(random_blocks(rng, format, 96, 4352), (16, 1))
+    down = random_blocks(rng, format, 3 * 4352, 256)
+    x = rng.standard_normal((1, 4352)).astype(np.float32)
+    ids, weights = some_routes(rng, 1, 3, 3)
+    bench.plan(PlanKey(1, 1, 64, "token"))
+    out = bench.output(1, 4352)
+    cuts = ((512, 1024), (4352,))
+    run_experts(bench, x, (ids, weights), (format, gate_up, down), spec, out, None, cuts)
+
+    first, second = (
+        rows_product(formats.decode(format, w, columns))
+        for w, columns in ((gate_up, 4352), (down, 256))
+    )
+    assert_close(bench.values(out), experts(x, (ids, weights), first, second, spec), 1e-5)
+
+
 def test_padding_rows_are_skipped(bench: Bench, rng: np.random.Generator) -> None:
     """Rows from valid_rows on keep what they held."""
     spec = ExpertsSpec(4, 16, SILU)
@@ -174,10 +195,22 @@ def test_padding_rows_are_skipped(bench: Bench, rng: np.random.Generator) -> Non
     assert np.isnan(bench.values(out)[3:]).all()
 
 
+# First rows of each matrix's banks but the first: experts 0 | 1 2 3 | 4 and 0 1 2 | 3 4, and one by
+# one, which is more than a dispatch binds.
+CUTS = {"few": ((24, 96), (48,)), "many": ((24, 48, 72, 96), (16, 32, 48, 64))}
+CUT = [(2, "few"), (2, "many"), (1, "many")]
+
+
 @pytest.mark.parametrize("tokens", [1, 5, 40])
 @pytest.mark.parametrize("biased", [False, True], ids=["", "biases"])
+@pytest.mark.parametrize(("chosen", "cuts"), CUT)
 def test_experts_in_several_banks(
-    bench: Bench, rng: np.random.Generator, tokens: int, biased: bool
+    bench: Bench,
+    rng: np.random.Generator,
+    tokens: int,
+    biased: bool,
+    chosen: int,
+    cuts: str,
 ) -> None:
     """Each bank does the pairs of its own experts; rows may have none in the first."""
     spec = ExpertsSpec(5, 12, SILU)
@@ -185,15 +218,14 @@ def test_experts_in_several_banks(
         random_blocks(rng, "f32", rows, width) for rows, width in ((120, 16), (80, 12))
     )
     x = rng.standard_normal((tokens, 16)).astype(np.float32)
-    ids, weights = some_routes(rng, tokens, 5, 2)
-    ids[0] = 3, 4
+    ids, weights = some_routes(rng, tokens, 5, chosen)
+    ids[0] = (3, 4)[:chosen]
     biases = None
     if biased:
         biases = tuple(rng.standard_normal(len(w)).astype(np.float32) for w in (gate_up, down))
     bench.plan(PlanKey(tokens, 1, 64, "token"))
     out = bench.output(tokens, 16, gap=1)
-    cuts = ((24, 96), (48,))  # experts 0 | 1 2 3 | 4 and 0 1 2 | 3 4
-    run_experts(bench, x, (ids, weights), ("f32", gate_up, down), spec, out, biases, cuts)
+    run_experts(bench, x, (ids, weights), ("f32", gate_up, down), spec, out, biases, CUTS[cuts])
 
     assert bench.untouched([out])
     first, second = (rows_product(w.view(np.float32)) for w in (gate_up, down))

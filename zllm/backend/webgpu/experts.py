@@ -2,11 +2,12 @@
 
 Pairs of a row and one of its experts are worked on one by one where there are few, else in the
 order of their experts, so that a weight is read once for several pairs. Experts may lie in several
-banks, cut at whole experts: each bank's dispatch does its own experts' pairs.
+banks, cut at whole experts: a dispatch does the pairs of its banks' experts.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +16,17 @@ from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Ker
 from zllm.backend.webgpu.elementwise import activation, places
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Bank, Context, View
-from zllm.backend.webgpu.product import ROWS_THREADS, lanes_threads
+from zllm.backend.webgpu.product import (
+    LEAST_THREADS,
+    ROWS_THREADS,
+    STAGED_QUADS,
+    gpu_sources,
+    lanes_threads,
+    quads_source,
+)
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.errors import BackendError
+from zllm.kernel.wgsl.several import several
 from zllm.kernel.wgsl.source import compose
 from zllm.kernel.wgsl.unroll import unroll
 from zllm.moe.experts import ExpertsSpec
@@ -28,8 +37,14 @@ MOST_SORTED = 1024  # experts: of an array in workgroup memory
 # average expert's.
 SORTED_PAIRS = 1.5
 FEW_PAIRS, TILE_PAIRS, TILE_ROWS = (4, 8), 32, 64
-# Fewer workgroups of 64 threads than this leave a large GPU idle: they get more threads.
-FULL_GROUPS = 2048
+# Of experts_staged: threads of a workgroup, matrix rows of a team, lanes of a team. As dense
+# products of one token like it (tuning.py); not measured for experts.
+STAGED_THREADS, STAGED_ROWS, STAGED_LANES = 128, 4, 32
+# Of banks, beside five other buffers. A round that binds more than eight is refused.
+BANK_BINDINGS = (0, 2, 5)
+NORM_BUFFER = re.compile(r"^@group\(0\) @binding\(2\) var<storage, read> norm: .*$", re.M)
+
+Banked = tuple[Bank, int, int]  # with its first expert and the number of its experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,9 @@ class Shape:
     sources: tuple[str, ...]
     constants: dict[str, float]  # of its own
     grid: tuple[int, int, int]
-    text: dict[str, int] = field(default_factory=dict)  # how often loops are written out
+    # Sizes of arrays, and how often loops are written out.
+    text: dict[str, int] = field(default_factory=dict)
+    root: str = ""  # the function that reads the bank, see several.py
 
 
 def lower_experts(op: Op, context: Context) -> list[Dispatch]:
@@ -50,12 +67,12 @@ def lower_experts(op: Op, context: Context) -> list[Dispatch]:
     products_bytes = 4 * pairs * max(x.columns, spec.width)
     sortable = spec.experts <= MOST_SORTED and products_bytes <= info.max_binding_bytes
     if info.software or not sortable or pairs < SORTED_PAIRS * spec.experts:
-        return _one_by_one(op, context, pairs)
+        return _one_by_one(op, context, pairs, summed=info.software or not sortable)
     return _sorted(op, context, pairs)
 
 
-def _banks(op: Op, context: Context, *, gated: bool) -> list[tuple[Bank, int, int]]:
-    """(bank, first expert, experts). BackendError if an expert's rows are in two banks."""
+def _banks(op: Op, context: Context, *, gated: bool) -> list[Banked]:
+    """BackendError if an expert's rows are in two banks."""
     spec: ExpertsSpec = op.spec
     weight: Any = op.ins[3 if gated else 4]
     banks = context.banks(weight)
@@ -70,48 +87,77 @@ def _banks(op: Op, context: Context, *, gated: bool) -> list[tuple[Bank, int, in
     return [(bank, bank.first_row // own, bank.rows // own) for bank in banks]
 
 
-def _one_by_one(op: Op, context: Context, pairs: int) -> list[Dispatch]:
-    """To the gated inner values of every pair, then to the rows' weighted sums."""
+def _one_by_one(op: Op, context: Context, pairs: int, *, summed: bool) -> list[Dispatch]:
+    """To the gated inner values of every pair, then to the rows' weighted sums.
+
+    summed: by the second product itself, else by a kernel after it.
+    """
     width = op.spec.width
     inner = View(context.scratch(4 * pairs * width), 0, width, pairs, width)
     x, out = context.view(op.value(0)), context.view(op.outs[0])
-    first = [
-        _pairs(op, context, x, inner, bank, gated=True, add=False)
-        for bank in _banks(op, context, gated=True)
-    ]
-    second = [
-        _pairs(op, context, inner, out, bank, gated=False, add=bank[1] > 0)
-        for bank in _banks(op, context, gated=False)
-    ]
-    return first + second
+    first = _pairs(op, context, x, inner, gated=True)
+    if summed:
+        return first + _pairs(op, context, inner, out, gated=False, summed=True)
+    products = View(context.scratch(4 * pairs * out.columns), 0, out.columns, pairs, out.columns)
+    second = _pairs(op, context, inner, products, gated=False)
+    return [*first, *second, _sum(op, context, products, out)]
 
 
 def _pairs(
+    op: Op, context: Context, x: View, out: View, *, gated: bool, summed: bool = False
+) -> list[Dispatch]:
+    runs = _runs(_banks(op, context, gated=gated))
+    return [_bound(op, context, x, out, run, gated=gated, summed=summed) for run in runs]
+
+
+def _runs(banks: list[Banked]) -> list[list[Banked]]:
+    """Neighbours of one format, as many as a dispatch can bind."""
+    runs: list[list[Banked]] = []
+    for banked in banks:
+        run = runs[-1] if runs else []
+        if run and len(run) < len(BANK_BINDINGS) and run[0][0].format == banked[0].format:
+            run.append(banked)
+        else:
+            runs.append([banked])
+    return runs
+
+
+def _bound(
     op: Op,
     context: Context,
     x: View,
     out: View,
-    banked: tuple[Bank, int, int],
+    run: list[Banked],
     *,
     gated: bool,
-    add: bool,
+    summed: bool,
 ) -> Dispatch:
-    bank = banked[0]
+    """The products of one run's experts."""
+    (bank, first, _), several_banks = run[0], len(run) > 1
     ids, weights = context.view(op.value(1)), context.view(op.value(2))
-    values = _values(op, x, banked, out.columns, gated=gated)
-    values |= {"ADD": add, "VALID_ROWS": context.layout.offset["valid_rows"]}
+    assert ids.buffer is weights.buffer, "results of one op lie side by side"
+    pairs = ids.rows * ids.columns // out.rows  # of a row of results
+    experts = sum(count for _, _, count in run)
+    values = _values(op, out.columns, first, experts, gated=gated)
+    values |= {"TOGETHER": pairs, "ADD": summed and first > 0}
+    values |= {"VALID_ROWS": context.layout.offset["valid_rows"]}
     values |= places(ids=ids, weights=weights, out=out)
-    shape = product_shape(out, gated, context.info)
-    aside = (_bias(op, context, gated, x), ids.buffer, weights.buffer, context.step)
-    return product(bank, x, "experts", shape, values, (*aside, out.buffer))
+    for i, (_, at, _) in enumerate(run):
+        values[f"BANK_FIRST_{i}" if several_banks else "BANK_FIRST"] = at
+    shape = product_shape(bank, out, gated, context.info, together=summed)
+    wgsl = NORM_BUFFER.sub("", _text(bank, x, "experts", shape)).replace("norm[", "x[")
+    if several_banks:
+        wgsl = several(wgsl, shape.root, BANK_BINDINGS[: len(run)])
+    aside = (_bias(op, context, gated, x), ids.buffer)
+    # What stands at a binding of a bank that is not there is not read.
+    one, two, three = ([bank.buffer for bank, _, _ in run] + 2 * [bank.buffer])[:3]
+    buffers = (one, x.buffer, two, *aside, three, context.step, out.buffer)
+    return _dispatch(bank, x, shape, wgsl, values, buffers)
 
 
-def _values(
-    op: Op, x: View, banked: tuple[Bank, int, int], rows: int, *, gated: bool
-) -> dict[str, float]:
+def _values(op: Op, rows: int, first: int, experts: int, *, gated: bool) -> dict[str, float]:
     """What experts.wgsl and experts_sorted.wgsl have in common."""
     spec: ExpertsSpec = op.spec
-    _, first, count = banked
     return {
         "ROWS": rows,
         "CHOSEN": op.value(1).shape[1],
@@ -119,7 +165,7 @@ def _values(
         "INTERLEAVED": spec.interleaved,
         "HAS_BIAS": op.ins[5] is not None,
         "FIRST_EXPERT": first,
-        "BANK_EXPERTS": count,
+        "SOME_EXPERTS": experts,
     } | activation(spec.gated)
 
 
@@ -138,6 +184,27 @@ def product(
     buffers: tuple[Buffer, ...],
 ) -> Dispatch:
     """A product of rows of x with rows of the bank, as `header` pairs them; it writes the last."""
+    # For the norm that experts do not have x stands in.
+    buffers = (bank.buffer, x.buffer, x.buffer, *buffers)
+    return _dispatch(bank, x, shape, _text(bank, x, header, shape), values, buffers)
+
+
+def _text(bank: Bank, x: View, header: str, shape: Shape) -> str:
+    lanes = shape.name == "experts_lanes"
+    decode = FORMATS[bank.format].sources if lanes else gpu_sources(bank.format)
+    wgsl = compose(_input(x, bank), *decode, "silu", "activation", header, *shape.sources)
+    sizes = "".join(f"const {name}: u32 = {value}u;\n" for name, value in shape.text.items())
+    return sizes + unroll(wgsl, shape.text)
+
+
+def _dispatch(
+    bank: Bank,
+    x: View,
+    shape: Shape,
+    wgsl: str,
+    values: dict[str, float],
+    buffers: tuple[Buffer, ...],
+) -> Dispatch:
     values = values | shape.constants
     values |= {
         "COLUMNS": bank.columns,
@@ -145,30 +212,42 @@ def product(
         "X_STRIDE": x.stride,
         "BLOCKS": FORMATS[bank.format].blocks(bank.columns),
     }
-    decode = FORMATS[bank.format].sources
-    wgsl = compose(_input(x, bank), *decode, "silu", "activation", header, *shape.sources)
-    access: tuple[Access, ...] = (*READ * (2 + len(buffers)), "write")
-    name = f"{shape.name}_{bank.format}"
-    kernel = Kernel(name, unroll(wgsl, shape.text), access, constants(values))
-    # For the norm that experts do not have x stands in.
-    return Dispatch(kernel, (bank.buffer, x.buffer, x.buffer, *buffers), shape.grid)
+    access: tuple[Access, ...] = (*READ * (len(buffers) - 1), "write")
+    kernel = Kernel(f"{shape.name}_{bank.format}", wgsl, access, constants(values))
+    return Dispatch(kernel, buffers, shape.grid)
 
 
-def product_shape(out: View, gated: bool, info: DeviceInfo) -> Shape:
-    """Of the kernel for units one by one."""
+def product_shape(
+    bank: Bank, out: View, gated: bool, info: DeviceInfo, *, together: bool = False
+) -> Shape:
+    """Of the kernel for units one by one; together: where a unit is several pairs."""
     units = min(out.rows, info.max_grid)
-    if info.software:
+    if info.software or together:
         threads = lanes_threads(out.columns)
         groups = ceil_div(out.columns, (4 if gated else 8) * threads)
         grid = (groups, units, 1)
-        return Shape("experts_lanes", ("experts_lanes",), {"THREADS": threads}, grid)
-    groups = ceil_div(out.columns, 2 if gated else 4)
-    threads = ROWS_THREADS
-    while threads < 256 and groups * units * threads < FULL_GROUPS * ROWS_THREADS:
-        threads *= 2
-    more: dict[str, float] = {"THREADS": threads, "GROUPS": groups}
-    grid = (min(groups, info.max_grid), units, 1)
-    return Shape("experts_rows", (reduction(info), "experts_rows"), more, grid)
+        more: dict[str, float] = {"THREADS": threads}
+        return Shape("experts_lanes", ("experts_lanes",), more, grid, root="eight_rows")
+    spec = FORMATS[bank.format]
+    quads, blocks = spec.elements // 4, spec.blocks(bank.columns)
+    whole = max(1 << (blocks * quads - 1).bit_length(), 4 * quads)  # at least four lanes
+    chunk = min(STAGED_QUADS, whole)
+    teams = ceil_div(out.columns, STAGED_ROWS // 2 if gated else STAGED_ROWS)
+    most = min(STAGED_THREADS, chunk // quads)
+    lanes = min(STAGED_LANES, most)
+    while teams * units * lanes < LEAST_THREADS and lanes < most and 2 * lanes < blocks:
+        lanes *= 2
+    # The same text for all sizes, so that a small case may speak for it (trust.py).
+    text = {
+        "EACH": STAGED_ROWS,
+        "QUADS": quads,
+        "STAGED": STAGED_QUADS,
+        "HELD": STAGED_QUADS // STAGED_THREADS,
+    }
+    more = {"THREADS": STAGED_THREADS, "TEAMS": teams, "LANES": lanes, "CHUNK": chunk}
+    grid = (min(ceil_div(teams * lanes, STAGED_THREADS), info.max_grid), units, 1)
+    sources = (quads_source(bank.format), "experts_staged")
+    return Shape("experts_staged", sources, more, grid, text, "sum_teams")
 
 
 def _input(x: View, bank: Bank) -> str:
@@ -198,7 +277,7 @@ def _sorted(op: Op, context: Context, pairs: int) -> list[Dispatch]:
                 source,
                 "experts_sorted",
                 shape,
-                values | _values(op, source, banked, to.columns, gated=gated),
+                values | _values(op, to.columns, *banked[1:], gated=gated),
                 buffers,
             )
             for banked in _banks(op, context, gated=gated)

@@ -60,7 +60,7 @@ def _grouped(
         "X_GROUPS": x_groups,
         "VALID_ROWS": context.layout.offset["valid_rows"],
     } | places(out=units)
-    header, shape = "grouped", product_shape(units, False, context.info)
+    header, shape = "grouped", product_shape(bank, units, False, context.info)
     if out.rows > MANY_ROWS and not context.info.software:
         tiles = count * ceil_div(out.rows, TILE_PAIRS)
         header, shape = "grouped_tiles", tiles_shape(own, False, TILE_PAIRS, tiles, context.info)

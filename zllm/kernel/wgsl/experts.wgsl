@@ -1,9 +1,9 @@
 // Products with the chosen experts (zllm.moe.experts): what both shapes of kernel share.
-// GATED: a unit is a pair of a token and one of its experts; results are activate(gate, up).
-// Else a unit is a token; results are Σ weight · (product + bias) over its pairs.
+// A unit is TOGETHER pairs of a token and an expert: one pair, or all of the token's.
+// GATED: results are activate(gate, up). Else Σ weight · (product + bias) over the unit's pairs.
+// Bindings 0, 2 and 5 are for banks (several.py).
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read> ids: array<u32>;
-@group(0) @binding(5) var<storage, read> weights: array<f32>;
+@group(0) @binding(4) var<storage, read> routed: array<u32>; // ids, and weights as bits
 @group(0) @binding(6) var<storage, read> step: array<i32>;
 @group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
@@ -11,12 +11,14 @@ const NORM: bool = false; // of x, before the product
 
 override ROWS: u32; // results of a unit
 override CHOSEN: u32; // pairs of a token
+override TOGETHER: u32; // pairs of a unit
 override GATED: bool;
 override INTERLEAVED: bool; // gate and up rows alternate, else an expert's gate rows come first
 override HAS_BIAS: bool;
-override FIRST_EXPERT: u32; // of the bank: pairs of other banks' experts are left alone
-override BANK_EXPERTS: u32;
-override ADD: bool; // to what the banks before left
+override FIRST_EXPERT: u32; // of the dispatch: pairs of others' experts are left alone
+override SOME_EXPERTS: u32;
+override BANK_FIRST: u32; // expert of the bank
+override ADD: bool; // to what the dispatches before left
 override VALID_ROWS: u32; // offset of a step word
 override IDS_OFFSET: u32;
 override IDS_STRIDE: u32;
@@ -26,22 +28,23 @@ override OUT_OFFSET: u32;
 override OUT_STRIDE: u32;
 
 fn units() -> u32 {
-    return u32(step[VALID_ROWS]) * select(1u, CHOSEN, GATED);
+    return u32(step[VALID_ROWS]) * (CHOSEN / TOGETHER);
 }
 
 fn pairs_of_unit() -> u32 {
-    return select(CHOSEN, 1u, GATED);
+    return TOGETHER;
 }
 
 fn expert_of(pair: u32) -> u32 {
-    return ids[IDS_OFFSET + pair / CHOSEN * IDS_STRIDE + pair % CHOSEN];
+    return routed[IDS_OFFSET + pair / CHOSEN * IDS_STRIDE + pair % CHOSEN];
 }
 
 fn in_bank(expert: u32) -> bool {
-    return expert >= FIRST_EXPERT && expert - FIRST_EXPERT < BANK_EXPERTS;
+    return expert >= FIRST_EXPERT && expert - FIRST_EXPERT < SOME_EXPERTS;
 }
 
-// Whether the bank has anything to say on the results of a unit; the first bank always has.
+// Whether the dispatch has anything to say on the results of a unit; where they are sums, the first
+// one always has.
 fn has_results(unit: u32) -> bool {
     if (!GATED && !ADD) {
         return true;
@@ -58,7 +61,7 @@ fn weight_of(pair: u32) -> f32 {
     if (GATED) {
         return 1.0;
     }
-    return weights[WEIGHTS_OFFSET + pair / CHOSEN * WEIGHTS_STRIDE + pair % CHOSEN];
+    return bitcast<f32>(routed[WEIGHTS_OFFSET + pair / CHOSEN * WEIGHTS_STRIDE + pair % CHOSEN]);
 }
 
 // Row of x.
@@ -75,7 +78,7 @@ fn expert_row(expert: u32, row: u32, up: u32) -> u32 {
 }
 
 fn bank_row(expert: u32, row: u32, up: u32) -> u32 {
-    return expert_row(expert - FIRST_EXPERT, row, up);
+    return expert_row(expert - BANK_FIRST, row, up);
 }
 
 fn store(unit: u32, row: u32, value: f32, partner: f32) {

@@ -1,5 +1,5 @@
-// GPUs, few pairs of an expert: a workgroup owns four matrix rows (or two gates with their partners)
-// and a tile of TOKENS pairs; each decoded weight meets every pair.
+// GPUs, few pairs of an expert: a workgroup owns four matrix rows (or two gates with their
+// partners) and a tile of TOKENS pairs; each decoded weight meets every pair.
 override GROUPS: u32; // of four results (two if GATED)
 
 fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {

@@ -15,10 +15,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         var high = vec4<f32>();
         for (var i = 0u; i < pairs_of_unit(); i++) {
             let pair = unit * pairs_of_unit() + i;
-            if (!in_bank(expert_of(pair))) {
+            let expert = expert_of(pair);
+            if (!in_bank(expert)) {
                 continue;
             }
-            let y = eight_rows(pair, row);
+            let y = eight_rows(expert, pair, row);
             low += weight_of(pair) * y[0];
             high += weight_of(pair) * y[1];
         }
@@ -33,8 +34,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 }
 
-fn eight_rows(pair: u32, row: u32) -> mat2x4<f32> {
-    let expert = expert_of(pair);
+fn eight_rows(expert: u32, pair: u32, row: u32) -> mat2x4<f32> {
     let from_row = source_row(pair);
     let r0 = start(expert, row, 0u);
     let r1 = start(expert, row, 1u);

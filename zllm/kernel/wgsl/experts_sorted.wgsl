@@ -1,5 +1,6 @@
-// Products with the chosen experts, pairs in the order of their experts (experts_sort.wgsl). GATED:
-// results are activate(gate, up), in that order; else weight · (product + bias), where the pair is.
+// Products with the chosen experts, pairs in the order of their experts (experts_sort.wgsl).
+// GATED: results are activate(gate, up), in that order; else weight · (product + bias), where the
+// pair is.
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read> tiles: array<u32>;
 @group(0) @binding(5) var<storage, read> weights: array<f32>;
@@ -13,7 +14,7 @@ override GATED: bool;
 override INTERLEAVED: bool; // gate and up rows alternate, else an expert's gate rows come first
 override HAS_BIAS: bool;
 override FIRST_EXPERT: u32; // of the bank: tiles of other banks' experts are left alone
-override BANK_EXPERTS: u32;
+override SOME_EXPERTS: u32;
 override ORDER: u32;
 override WEIGHTS_OFFSET: u32;
 override WEIGHTS_STRIDE: u32;
@@ -30,7 +31,7 @@ fn tile_at(i: u32) -> vec3<u32> {
 }
 
 fn in_bank(expert: u32) -> bool {
-    return expert >= FIRST_EXPERT && expert - FIRST_EXPERT < BANK_EXPERTS;
+    return expert >= FIRST_EXPERT && expert - FIRST_EXPERT < SOME_EXPERTS;
 }
 
 // Row of x.
