@@ -1,7 +1,8 @@
-// Runs pytest inside a module worker: {site, zips: [url], args} in, one message per test out.
+// Runs Python that tests, in a module worker: {zips, code, args, env} in; a message per test out,
+// then {value} or {error}.
 import { openGpu } from "/engine/gpu.js";
 
-onmessage = async ({ data: { zips, args, env } }) => {
+onmessage = async ({ data: { zips, code, args, env } }) => {
   try {
     const { loadPyodide } = await import("/python/pyodide.mjs");
     const indexURL = new URL("/python/", self.location.href).href;
@@ -15,13 +16,7 @@ onmessage = async ({ data: { zips, args, env } }) => {
       pyodide.unpackArchive(await (await fetch(url)).arrayBuffer(), "zip", { extractDir: where });
     }
     pyodide.globals.set("args", pyodide.toPy(args));
-    const code = await pyodide.runPythonAsync(`
-import sys
-sys.path.insert(0, "/suite")
-from tests.browser.worker.collector import run
-run(args)
-`);
-    postMessage({ code });
+    postMessage({ value: await pyodide.runPythonAsync(`import sys\nsys.path.insert(0, "/suite")\n${code}`) });
   } catch (error) {
     postMessage({ error: String(error?.message ?? error) });
   }

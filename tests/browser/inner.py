@@ -1,0 +1,48 @@
+"""Which tests of the cross-backend suite a page runs: less than natively, since SwiftShader takes
+0.2 s of both cores a pipeline. Every op, weight format and architecture is there on each backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.cross_backend import test_golden, test_ops
+from tests.cross_backend.backends import BACKENDS
+
+FOLDER = "tests/cross_backend"
+# Ops with kernels of their own for rounds of single tokens.
+DECODED = {"linear", "gated_linear", "grouped_linear", "experts", "embed"}
+# Models whose recording another model has too: natively they run everywhere.
+ONLY_NATIVE = {
+    "deepseek_v3_noqlora",
+    "glm5_next_b",
+    "glm5_next_mtp",
+    "glm5_next_notail",
+    "llama_rope3",
+}
+
+TESTS_OF_MODELS = "test_full[{}-0]", "test_prefill_append_decodes[{}-1]", "test_greedy_ids[{}]"
+
+
+def _ops(backend: str) -> Iterator[str]:
+    """Of each title (an entry's name without its shape) one shape; two where kernels differ."""
+    titles: dict[str, list[str]] = {}
+    for entry in test_ops.ENTRIES:
+        titles.setdefault(entry.name.rpartition(",")[0], []).append(entry.name)
+    for names in titles.values():
+        decoded = test_ops.NAMED[names[0]].op.name in DECODED
+        uneven = [name for name in names if name.endswith(", uneven")]
+        for name in dict.fromkeys([*names[: int(decoded)], *(uneven or names[-1:])]):
+            yield f"{FOLDER}/test_ops.py::test_op[{backend}-{name}]"
+
+
+def _models(backend: str) -> Iterator[str]:
+    """A whole prompt; a prefill, an append and single tokens; greedy ids."""
+    for model in test_golden.MODELS:
+        if model not in ONLY_NATIVE:
+            for test in TESTS_OF_MODELS:
+                yield f"{FOLDER}/test_golden.py::{test.format(f'{backend}-{model}')}"
+
+
+OPS = [test for backend in BACKENDS for test in _ops(backend)]
+MODELS = [test for backend in BACKENDS for test in _models(backend)]
