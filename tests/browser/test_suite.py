@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,11 +130,9 @@ def suite(workers: Workers) -> dict[str, Answers]:
 
 
 @pytest.mark.parametrize("inner", [*OPS, *MODELS])
-def test_in_the_page(
-    suite: dict[str, Answers], inner: str, record_property: Callable[[str, object], None]
-) -> None:
+def test_in_the_page(suite: dict[str, Answers], inner: str, request: pytest.FixtureRequest) -> None:
     suite[inner].check(inner)
-    record_property("seconds", suite[inner].rows[inner]["seconds"])
+    request.node.user_properties.append(("seconds", suite[inner].rows[inner]["seconds"]))
 
 
 def test_pytest_of_each_worker_was_content(suite: dict[str, Answers]) -> None:
