@@ -28,7 +28,6 @@ class Inside:
         self.truth = recorded(folder)
         self.selections: list[list[NDArray[np.int32]]] = []  # per round, per choosing layer
         engine = Engine(model=GOLDEN / folder, backend=backend)
-        self.observed = isinstance(engine.backend, OracleBackend)
         if isinstance(engine.backend, OracleBackend):
             engine.backend.observer = self._observe
         engine.logits([self.truth["p0_ids"].tolist()], split)
@@ -69,24 +68,28 @@ def inside(backend: str, folder: str, request: pytest.FixtureRequest) -> Iterato
     yield Inside(backend, folder, request.param)
 
 
+@pytest.fixture(scope="module", params=SPLITS.values(), ids=SPLITS)
+def observed(folder: str, request: pytest.FixtureRequest) -> Inside:
+    """On the oracle, whose ops can be watched; tests/kernel/test_indexer.py watches the kernels."""
+    return Inside("oracle", folder, request.param)
+
+
 def layers(inside: Inside, kind: str) -> list[int]:
     return sorted(
         int(name.rpartition("_")[2]) for name in inside.truth if name.startswith(f"p0_{kind}_")
     )
 
 
-def test_selections(inside: Inside) -> None:
-    if not inside.observed:
-        pytest.skip("only the oracle's ops can be observed; tests/kernel/test_indexer.py")
-    choosing = layers(inside, "topk")
+def test_selections(observed: Inside) -> None:
+    choosing = layers(observed, "topk")
     for index, layer in enumerate(choosing):
-        ours = np.concatenate([found[index] for found in inside.selections])
-        theirs = inside.truth[f"p0_topk_{layer}"]  # in order of score, future positions included
+        ours = np.concatenate([found[index] for found in observed.selections])
+        theirs = observed.truth[f"p0_topk_{layer}"]  # in order of score, future positions included
         assert ours.shape == theirs.shape
         for position, (mine, wanted) in enumerate(zip(ours, theirs, strict=True)):
             visible = sorted(key for key in wanted.tolist() if key <= position)
             assert mine.tolist() == visible + [-1] * (len(mine) - len(visible))
-    assert all(len(found) == len(choosing) for found in inside.selections)
+    assert all(len(found) == len(choosing) for found in observed.selections)
 
 
 def test_latents_and_rotated_keys(inside: Inside) -> None:
