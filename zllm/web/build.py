@@ -84,7 +84,7 @@ def _check(out: Path) -> None:
 
 
 def _copy_page(made: Path) -> None:
-    unused = shutil.ignore_patterns("*.md", "__pycache__", "tests")
+    unused = shutil.ignore_patterns("*.md", "__pycache__", "pictures")
     shutil.copytree(page_source(), made, ignore=unused)
     if not (made / "README.md").exists():
         shutil.copy(page_source() / "README.md", made / "README.md")

@@ -104,6 +104,7 @@ async def info() -> str:
             "context": engine.context,
             "vocabulary": engine.model.vocabulary,
             "memory": dict(engine.backend.memory()),
+            "waited_s": getattr(device, "waited_s", None),
             "heap_bytes": zllm_page.heapBytes(),
         }
     )

@@ -7,6 +7,7 @@ engine, and again after a loss.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,7 @@ class BrowserDevice:
         self._gpu = gpu
         self._kernels: dict[Kernel, Any] = {}
         self.held_bytes = 0
+        self.waited_s = 0.0  # for rounds to be done, in all
         self._closed = False
         info, limits = gpu.info, gpu.info.limits
         self.info = DeviceInfo(
@@ -253,8 +255,10 @@ class BrowserAnswer:
         return self._bytes().__await__()
 
     async def _bytes(self) -> memoryview:
+        began = time.perf_counter()
         try:
             data = await self._promise
+            self._device.waited_s += time.perf_counter() - began
         except Exception as error:
             if not isinstance(error, self._device._error):
                 raise
