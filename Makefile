@@ -16,7 +16,7 @@ packages: setup
 demo: setup ## chat with SmolLM2 (answers one question where there is no terminal)
 	@bash scripts/demo.sh $(MODEL)
 
-test: check pytest ## run every check and every test
+test: check pytest ## run every check, and the tests (ZLLM_TESTS=all: in every guise)
 
 check: setup ## ruff, mypy and import-linter
 	$(BIN)/ruff check
@@ -24,8 +24,9 @@ check: setup ## ruff, mypy and import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# A worker a core, and a file to a worker, whose models are then opened once.
 pytest: setup packages
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
 test-browser: setup packages ## run the tests that need Chromium
 	$(BIN)/pytest -m browser $(ARGS)

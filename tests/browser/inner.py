@@ -1,9 +1,11 @@
 """Which tests of the cross-backend suite a page runs: less than natively, since SwiftShader takes
-0.2 s of both cores a pipeline. Every op, weight format and architecture is there on each backend.
+0.2 s of both cores a pipeline. Every op, weight format and architecture is there on each backend;
+with ZLLM_BROWSER_SUITE=all in every shape that has kernels of its own, and by three tests a model.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from tests.cross_backend import test_golden, test_ops
@@ -22,23 +24,26 @@ ONLY_NATIVE = {
     "llama_rope3",
 }
 
-TESTS_OF_MODELS = "test_full[{}-0]", "test_prefill_append_decodes[{}-1]", "test_greedy_ids[{}]"
+ALL = os.environ.get("ZLLM_BROWSER_SUITE") == "all"
+# A prefill, an append and single tokens; whole prompts; greedy ids.
+TESTS_OF_MODELS = ["test_prefill_append_decodes[{}-1]"]
+if ALL:
+    TESTS_OF_MODELS += ["test_full[{}-0]", "test_greedy_ids[{}]"]
 
 
 def _ops(backend: str) -> Iterator[str]:
-    """Of each title (an entry's name without its shape) one shape; two where kernels differ."""
+    """Of each title (an entry's name without its shape) one shape, or two where kernels differ."""
     titles: dict[str, list[str]] = {}
     for entry in test_ops.ENTRIES:
         titles.setdefault(entry.name.rpartition(",")[0], []).append(entry.name)
     for names in titles.values():
-        decoded = test_ops.NAMED[names[0]].op.name in DECODED
+        decoded = ALL and test_ops.NAMED[names[0]].op.name in DECODED
         uneven = [name for name in names if name.endswith(", uneven")]
         for name in dict.fromkeys([*names[: int(decoded)], *(uneven or names[-1:])]):
             yield f"{FOLDER}/test_ops.py::test_op[{backend}-{name}]"
 
 
 def _models(backend: str) -> Iterator[str]:
-    """A whole prompt; a prefill, an append and single tokens; greedy ids."""
     for model in test_golden.MODELS:
         if model not in ONLY_NATIVE:
             for test in TESTS_OF_MODELS:

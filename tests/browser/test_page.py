@@ -30,7 +30,7 @@ class Visitor:
         self._url = url
         self._shots = shots
         self.errors: list[str] = []
-        page.set_default_timeout(240_000)
+        page.set_default_timeout(100_000)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._listen)
 
@@ -45,7 +45,7 @@ class Visitor:
         self.page.fill("#sampling-max_tokens", "24")
         return self
 
-    def until(self, seen: Callable[[], bool], what: str, seconds: float = 240) -> None:
+    def until(self, seen: Callable[[], bool], what: str, seconds: float = 100) -> None:
         deadline = time.monotonic() + seconds
         while not seen():
             assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -369,7 +369,7 @@ def test_the_example_page_of_the_readme(context: BrowserContext, served: str) ->
     page.goto(f"{served}/example.html")
     page.fill("#question", QUESTION)
     page.click("#ask")
-    page.wait_for_selector("#ask:enabled", timeout=240_000)
+    page.wait_for_selector("#ask:enabled", timeout=100_000)
     assert "Paris" in (page.text_content("#answer") or "")
 
 
