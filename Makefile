@@ -1,5 +1,7 @@
 BIN := .venv/bin
 MODEL ?= smollm2
+# Of pytest: one more than there are cores, since a shader compiler waits for nobody.
+WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup packages demo test check pytest test-browser bench clean
@@ -24,9 +26,9 @@ check: setup ## ruff, mypy and import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A worker a core, and a file to a worker, whose models are then opened once.
+# A file to a worker, whose models are then opened once.
 pytest: setup packages
-	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-browser: setup packages ## run the tests that need Chromium
 	$(BIN)/pytest -m browser $(ARGS)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from zllm.backend.contract import Group, PlanKey
 from zllm.backend.webgpu.backend import WebGpuBackend
@@ -33,12 +33,6 @@ HERE = Path(__file__).parent
 PAGE_SLOTS = 16
 CONTEXT = 256
 LANES = 1
-ARGS = [
-    "--no-sandbox",
-    "--enable-unsafe-webgpu",
-    "--use-webgpu-adapter=swiftshader",
-    "--disable-background-networking",
-]
 # Greedy ids must agree until the two best logits of the truth are this close.
 SURE_GAP = 1e-3
 
@@ -76,14 +70,12 @@ def site(export_dir: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(chromium_path: Path, site: str) -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(chromium_path), args=ARGS)
-        opened = browser.new_page()
-        opened.set_default_timeout(280_000)
-        opened.goto(f"{site}/index.html")
-        yield opened
-        browser.close()
+def page(chromium: Browser, site: str) -> Iterator[Page]:
+    opened = chromium.new_page()
+    opened.set_default_timeout(280_000)
+    opened.goto(f"{site}/index.html")
+    yield opened
+    opened.close()
 
 
 @dataclass(frozen=True, slots=True)
