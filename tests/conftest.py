@@ -6,10 +6,11 @@ import functools
 import os
 import re
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Playwright, sync_playwright
 
 from zllm import hub
 from zllm.bin import adapters, doctor
@@ -71,6 +72,13 @@ def chromium_path() -> Path:
     path = doctor.find_chromium()
     assert path is not None, "mark tests that use chromium_path with pytest.mark.browser"
     return path
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    """One at a time in a process, and no asyncio.run() while it lives."""
+    with sync_playwright() as running:
+        yield running
 
 
 @functools.cache

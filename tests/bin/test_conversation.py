@@ -73,14 +73,14 @@ def test_backslash_continues_a_line(chat: Chat) -> None:
 def test_prompt_is_left_by_two_interrupts(chat: Chat) -> None:
     with chat() as terminal:
         terminal.expect("> ")
-        terminal.type(CTRL_C)
+        terminal.interrupt()
         terminal.expect("(Ctrl-C again, Ctrl-D or /exit leaves)")
         terminal.expect("> ")
         assert " ok" in terminal.ask("hi 1")
-        terminal.type(CTRL_C)
+        terminal.interrupt()
         terminal.expect("leaves)")
         terminal.expect("> ")
-        terminal.type(CTRL_C)
+        terminal.interrupt()
         assert terminal.wait() == 0
 
 

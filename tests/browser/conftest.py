@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Playwright, sync_playwright
+from playwright.sync_api import Browser, Playwright
 
 from tests.helpers.serving import serving
 from zllm.web.build import Built, build
@@ -31,13 +31,7 @@ def served(built: Built, smollm2_path: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
-def playwright() -> Iterator[Playwright]:
-    with sync_playwright() as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium(playwright: Playwright, chromium_path: Path) -> Iterator[Browser]:
     browser = playwright.chromium.launch(executable_path=str(chromium_path), args=ARGS)
     yield browser

@@ -55,6 +55,15 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
+    def interrupt(self) -> None:
+        """Ctrl-C at a prompt, once the program waits there.
+
+        CPython's input() misses a signal between showing its prompt and its select() until the next
+        key; a person is not so fast.
+        """
+        time.sleep(0.3)
+        self.type(CTRL_C)
+
     def expect(self, text: str, timeout_s: float = 60) -> str:
         """What came up to and with `text`; AssertionError if it does not come."""
         end = time.monotonic() + timeout_s

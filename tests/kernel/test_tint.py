@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Playwright
 
 from tests.kernel.bench import Bench, random_blocks
 from tests.kernel.conftest import GUISES
@@ -234,14 +234,13 @@ def record_compressed(bench: Bench, rng: np.random.Generator, format: str) -> No
 
 
 @pytest.fixture(scope="module")
-def compiler(chromium_path: Path) -> Iterator[Any]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(chromium_path), args=ARGS)
-        page = browser.new_page()
-        page.route("**/*", lambda route: route.fulfill(body="", content_type="text/html"))
-        page.goto("https://localhost/")  # navigator.gpu needs a secure context
-        yield lambda kernels: page.evaluate(COMPILE, kernels)
-        browser.close()
+def compiler(playwright: Playwright, chromium_path: Path) -> Iterator[Any]:
+    browser = playwright.chromium.launch(executable_path=str(chromium_path), args=ARGS)
+    page = browser.new_page()
+    page.route("**/*", lambda route: route.fulfill(body="", content_type="text/html"))
+    page.goto("https://localhost/")  # navigator.gpu needs a secure context
+    yield lambda kernels: page.evaluate(COMPILE, kernels)
+    browser.close()
 
 
 @pytest.mark.parametrize(("guise", "formats"), [("gpu", tuple(FORMATS)), ("gpu-plain", ("q4_1",))])

@@ -80,9 +80,9 @@ def error_of(engine: Engine) -> float:
     return float(np.abs(logits - truth).max() / np.abs(truth).max())
 
 
-COLUMN = (
-    "c < COLUMNS; c += THREADS) {\n            out",
-    "c + 1u < COLUMNS; c += THREADS) {\n            out",
+COLUMN = (  # the last column is not written
+    " < COLUMNS) {\n                out",
+    " + 1u < COLUMNS) {\n                out",
 )
 
 
