@@ -33,6 +33,7 @@ from zllm.opening import Setup, open_loop
 from zllm.request import parse_request
 from zllm.runtime.compose import KvDtype, kernel_checks, renew_device
 from zllm.runtime.forced import forced_logits
+from zllm.runtime.loop import Loop
 
 if TYPE_CHECKING:
     from zllm.backend.selftest.compare import Outcome
@@ -54,6 +55,7 @@ class Engine:
     reference_ops: ops that run on the oracle inside a WebGPU plan, while a kernel is under repair.
     device_memory: bytes that a WebGPU device may take; where nobody says, a software adapter takes
     what the machine has free. Too little is refused before anything is loaded.
+    fallback: the oracle takes over from a lost device that does not come back, as with `auto`.
     progress: called with (bytes loaded, bytes in all). Errors: LoadError, BackendError.
     """
 
@@ -69,6 +71,7 @@ class Engine:
         kv_dtype: KvDtype | None = None,
         reference_ops: Collection[str] = (),
         device_memory: int | None = None,
+        fallback: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         _check_count("lanes", lanes)
@@ -91,6 +94,7 @@ class Engine:
             )
             self._loop = open_loop(self.model, self._setup, progress)
             undo.pop_all()
+        self._falls_back = fallback or backend == "auto"
         self._lost = False  # the device, and it could not be opened again
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()  # held during a round
@@ -108,6 +112,11 @@ class Engine:
         return self._loop.backend
 
     # Requests
+
+    @property
+    def requests(self) -> list[str]:
+        """The ids of requests that run, the newest last."""
+        return list(self._jobs)
 
     def generate(self, request: Mapping[str, Any]) -> Json:
         """One answer, OpenAI-shaped. RequestError names a bad field; GenerationError: it failed."""
@@ -257,7 +266,7 @@ class Engine:
     async def _recover(self, lost: DeviceLost) -> None:
         """Open the device anew: requests go on from their token ids. One that loses it twice ends.
 
-        With `auto` the oracle takes over then, and where there is no device any more.
+        Where the engine falls back, the oracle takes over then, and where no device is left.
         """
         old = self._loop
         old.backend.close()
@@ -265,20 +274,26 @@ class Engine:
         for job in running:
             job.losses += 1
         twice = [job for job in running if job.losses > 1]
-        auto = self._setup.backend == "auto"
-        setup = self._setup.on_oracle if twice and auto else self._setup
         try:
-            if setup.backend != "oracle":
-                await renew_device()
-            self._loop = open_loop(self.model, setup)
+            self._loop = await self._reopened(oracle=bool(twice) and self._falls_back)
         except BackendError as error:
             self._lost = True
             self._fail(running, f"{lost}, and it cannot be opened again: {error}")
             return
-        if twice and not auto:
+        if twice and not self._falls_back:
             self._fail(twice, f"{lost} twice in one request; check the driver, or take the oracle")
         self._loop.take_over(old)
         notice(f"{lost}: opened anew on {self.backend.name}, running requests go on")
+
+    async def _reopened(self, *, oracle: bool) -> Loop:
+        if not oracle:
+            try:
+                await renew_device()
+                return open_loop(self.model, self._setup)
+            except BackendError:
+                if not self._falls_back:
+                    raise
+        return open_loop(self.model, self._setup.on_oracle)
 
     def _fail(self, jobs: Sequence[Job], error: str) -> None:
         for job in jobs:
@@ -321,6 +336,8 @@ class Engine:
             return
         async with self._async_lock:
             await self._round()
+        if not self.backend.keeps_prefill:  # NumPy never waits: let others have their turn
+            await asyncio.sleep(0)
 
     @cached_property
     def _async_lock(self) -> asyncio.Lock:

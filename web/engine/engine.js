@@ -11,7 +11,10 @@ export class EngineError extends Error {
 
 /** Calls into the worker: a promise of each, and what it says on the way. */
 class Port {
-  constructor() { this.start(); }
+  constructor(onNotice) {
+    this.onNotice = onNotice;
+    this.start();
+  }
 
   start() {
     this.next = 1;
@@ -22,10 +25,12 @@ class Port {
   }
 
   receive({ id, event, data, value, error }) {
+    if (event === "notice") return this.onNotice(data);
     const call = this.calls.get(id);
     if (!call) return;
     if (event) return call.on[event]?.(data);
     this.calls.delete(id);
+    if (error?.code === "fatal") this.restart(new EngineError(error));
     if (error) call.reject(new EngineError(error));
     else call.resolve(value);
   }
@@ -62,7 +67,9 @@ const stopped = () => new EngineError({ code: "stopped", message: "stopped" });
 export class Engine {
   /** Boots at once; nothing is fetched but the engine's own files. */
   constructor() {
-    this.port = new Port();
+    this.onnotice = () => {}; // what goes on differently than asked for: a text
+    this.onpicture = () => {}; // while an answer comes: {rows: [{name, ms}], total_ms}, as of trace()
+    this.port = new Port(text => this.noticed(text));
     this.models = new Models(this.port);
     this.chat = { completions: { create: (request, options) => this.complete(request, options) } };
     this.loaded = null;
@@ -73,7 +80,7 @@ export class Engine {
 
   /**
    * Open a model: the id of a stored one, files (File objects), or an address, which is fetched and
-   * kept first. options: {backend: "auto" | "webgpu" | "oracle", context}.
+   * kept first. options: {backend: "auto" | "webgpu" | "numpy", context}.
    */
   async load(model, { backend = "auto", context, onProgress = () => {}, signal } = {}) {
     let source = typeof model === "string" ? { model } : { files: [...model] };
@@ -81,16 +88,26 @@ export class Engine {
       const { id } = await this.models.download(model, { onProgress: p => onProgress({ ...p, stage: "download" }), signal });
       source = { model: id };
     }
+    const before = this.loaded;
     this.loaded = null;
     // Python cannot be interrupted while it loads: to stop, its worker is ended and begun again.
+    if (signal?.aborted) throw stopped();
     const stop = () => this.port.restart(stopped());
     signal?.addEventListener("abort", stop, { once: true });
     try {
       this.loaded = await this.port.call("load", { source, options: { backend, context } }, { progress: onProgress });
+    } catch (error) {
+      if (before && error.code !== "stopped" && await this.port.call("loaded").catch(() => false)) this.loaded = before;
+      throw error;
     } finally {
       signal?.removeEventListener("abort", stop);
     }
     return this.loaded;
+  }
+
+  async noticed(text) {
+    if (this.loaded) this.loaded = await this.info().catch(() => this.loaded); // the backend may be another now
+    this.onnotice(text);
   }
 
   info() { return this.port.call("info"); }
@@ -107,8 +124,8 @@ export class Engine {
 
   /** OpenAI's chat.completions.create: an answer, or with `stream: true` an async iterator of chunks. */
   async complete(request, { signal } = {}) {
-    const chunks = this.stream(request, signal);
-    if (request.stream) return chunks;
+    if (request.stream) return this.stream(request, signal);
+    const chunks = this.stream({ ...request, stream: true, stream_options: { include_usage: true } }, signal);
     let answer = null;
     for await (const chunk of chunks) answer = joined(answer, chunk);
     return answer;
@@ -121,7 +138,7 @@ export class Engine {
     const both = signal ? AbortSignal.any([signal, inner.signal]) : inner.signal;
     let done = false, failure = null;
     const push = chunk => { queue.push(chunk); wake(); };
-    this.port.call("generate", { request }, { chunk: push }, both)
+    this.port.call("generate", { request }, { chunk: push, picture: seen => this.onpicture(seen) }, both)
       .catch(error => { failure = error; })
       .finally(() => { done = true; wake(); });
     try {
@@ -140,9 +157,10 @@ export class Engine {
 function joined(answer, chunk) {
   answer ??= { ...chunk, object: "chat.completion", choices: [] };
   if (chunk.usage) answer.usage = chunk.usage;
-  for (const { index, delta = {}, finish_reason } of chunk.choices) {
+  for (const { index, delta = {}, finish_reason, logprobs } of chunk.choices) {
     const choice = answer.choices[index] ??= { index, message: { role: "assistant", content: "" }, finish_reason: null };
     choice.message.content += delta.content ?? "";
+    if (logprobs) choice.logprobs = { content: [...choice.logprobs?.content ?? [], ...logprobs.content ?? []] };
     if (finish_reason) choice.finish_reason = finish_reason;
   }
   return answer;
@@ -164,6 +182,11 @@ class Models {
 /** An engine with `model` loaded: the ten lines of web/README.md. */
 export async function createEngine({ model, ...options } = {}) {
   const engine = new Engine();
-  if (model !== undefined) await engine.load(model, options);
+  try {
+    if (model !== undefined) await engine.load(model, options);
+  } catch (error) {
+    engine.close();
+    throw error;
+  }
   return engine;
 }

@@ -7,6 +7,7 @@ const FEATURES = { f16: ["shader-f16", "enable f16;\n"], subgroups: ["subgroups"
 const RAISED = ["maxBufferSize", "maxStorageBufferBindingSize"];
 const LOST_MS = 500;
 const STAGING_BYTES = 4 << 20;
+const TOO_LARGE = "the device has too little memory for this: take a smaller model, or a file with fewer bits a weight";
 const PROBE = `@group(0) @binding(0) var<storage, read_write> size: array<u32>;
 @compute @workgroup_size(64) fn main(@builtin(subgroup_size) n: u32) { size[0] = n; }`;
 
@@ -43,7 +44,7 @@ class Gpu {
     this.pipelines = new Map();
     this.waiting = []; // work that must wait for a pipeline, and all that came after it
     this.free = new Map(); // readbacks by size
-    device.onuncapturederror = event => this.faults.push(event.error.message);
+    device.onuncapturederror = ({ error }) => this.faults.push(error instanceof GPUOutOfMemoryError ? TOO_LARGE : error.message);
     device.lost.then(({ reason, message }) => { this.lost = message || reason; });
   }
 
@@ -239,7 +240,12 @@ class Gpu {
     return new Uint32Array(data.slice().buffer)[0];
   }
 
-  takeFaults() { return this.faults.splice(0).join(" / "); }
+  async settled() {
+    await new Promise(resolve => this.inOrder(null, resolve));
+    await this.device.queue.onSubmittedWorkDone();
+  }
+
+  takeFaults() { return [...new Set(this.faults.splice(0))].join(" / "); }
 
   close() { this.device.destroy(); }
 }

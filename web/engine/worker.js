@@ -4,9 +4,11 @@ import { loadPyodide } from "../python/pyodide.mjs";
 import { openGpu } from "./gpu.js";
 import * as store from "./store.js";
 
-const MOUNT = "/models";
+const MOUNT = "/models"; // each model that is opened gets a folder of its own there
 const files = new Map(); // path in Python -> File
-const stops = new Map(); // message id -> AbortController of a download
+const stops = new Map(); // message id -> AbortController of what can be stopped
+let mounted = null; // folder of the model at hand
+let mounts = 0;
 let pyodide;
 let python; // zllm.web.worker
 
@@ -18,6 +20,7 @@ async function boot() {
   pyodide.registerJsModule("zllm_page", {
     openGpu: () => openGpu(heap, path => files.get(path)),
     heapBytes: () => heap().length,
+    notice: text => postMessage({ id: 0, event: "notice", data: text }),
   });
   python = pyodide.pyimport("zllm.web.worker");
   return { seconds: (performance.now() - started) / 1000 };
@@ -25,6 +28,17 @@ async function boot() {
 
 const booted = boot();
 booted.catch(() => {}); // told to whoever asks
+
+/** Run `work` with a signal that the page's stop aborts. */
+async function stoppable(id, work) {
+  const controller = new AbortController();
+  stops.set(id, controller);
+  try {
+    return await work(controller.signal);
+  } finally {
+    stops.delete(id);
+  }
+}
 
 const say = (id, name, data) => postMessage({ id, event: name, data });
 
@@ -34,61 +48,76 @@ const OPS = {
   estimate: () => store.estimate(),
   remove: (_, { model }) => store.remove(model),
 
-  async download(id, { url, name }) {
-    const controller = new AbortController();
-    stops.set(id, controller);
-    const onProgress = progress => say(id, "progress", progress);
-    return store.download(url, { name, signal: controller.signal, onProgress }).finally(() => stops.delete(id));
-  },
+  download: (id, { url, name }) => stoppable(id, signal =>
+    store.download(url, { name, signal, onProgress: progress => say(id, "progress", progress) })),
 
-  /** source: {model: id in the store} or {files: [File]}. */
+  /** source: {model: id in the store} or {files: [File]}. What cannot be opened leaves the earlier model. */
   async load(id, { source, options }) {
     const { name, files: opened } = source.files ? chosen(source.files)
       : await store.open(source.model, { onProgress: p => say(id, "progress", { ...p, stage: "verify" }) });
     await booted;
-    await python.unload();
-    const path = mount(name, opened);
+    const folder = `${MOUNT}/${++mounts}`;
+    const path = mount(folder, opened);
     const progress = (loaded, total) => say(id, "progress", { loaded, total, stage: "load" });
-    return JSON.parse(await python.load(path, JSON.stringify({ name, ...options }), progress));
+    try {
+      const info = JSON.parse(await python.load(path, JSON.stringify({ name, ...options }), progress));
+      if (mounted) unmount(mounted);
+      mounted = folder;
+      return info;
+    } catch (error) {
+      unmount(folder);
+      throw error;
+    }
   },
 
-  async generate(id, { request }) {
+  generate: (id, { request }) => stoppable(id, async signal => {
     await booted;
-    await python.generate(id, JSON.stringify(request), chunk => say(id, "chunk", JSON.parse(chunk)));
-  },
+    if (signal.aborted) return;
+    signal.addEventListener("abort", () => python.cancel(id));
+    await python.generate(id, JSON.stringify(request), chunk => say(id, "chunk", JSON.parse(chunk)),
+      seen => say(id, "picture", JSON.parse(seen)));
+  }),
+
+  check: id => stoppable(id, async signal => {
+    await booted;
+    signal.addEventListener("abort", () => python.cancel(id));
+    await python.check(id, row => say(id, "row", JSON.parse(row)));
+  }),
 
   async tokens(id, { request }) { await booted; return python.count_tokens(JSON.stringify(request)); },
-  async check(id) { await booted; await python.check(row => say(id, "row", JSON.parse(row))); },
   async trace() { await booted; return JSON.parse(await python.trace()); },
   async info() { await booted; return JSON.parse(await python.info()); },
+  async loaded() { await booted; return JSON.parse(python.loaded()); },
   async unload() { await booted; await python.unload(); },
   async lose() { await booted; python.lose_device(); }, // for tests: as if the driver had failed
 
   /** End what message `target` began. */
-  async stop(_, { target }) {
-    stops.get(target)?.abort();
-    if (python) python.cancel(target);
-  },
+  stop: (_, { target }) => stops.get(target)?.abort(),
 };
 
 function chosen(list) {
   const folder = list[0]?.webkitRelativePath?.split("/")[0];
-  const opened = list.map(file => ({ path: file.name, file }));
+  const own = list.filter(file => !folder || file.webkitRelativePath.split("/").length === 2); // not in folders inside
+  const opened = (own.length ? own : list).map(file => ({ path: file.name, file }));
   const single = opened.find(({ path }) => path.endsWith(".gguf")) ?? opened[0];
   return { name: folder || single?.path || "model", files: opened };
 }
 
-/** Files appear to Python below MOUNT, unread; returns the path of the model. */
-function mount(name, opened) {
+/** Files appear to Python below `folder`, unread; returns the path of the model. */
+function mount(folder, opened) {
   const { FS } = pyodide;
-  if (FS.analyzePath(MOUNT).exists) FS.unmount(MOUNT);
-  else FS.mkdir(MOUNT);
-  files.clear();
-  FS.mount(FS.filesystems.WORKERFS, { blobs: opened.map(({ path, file }) => ({ name: path, data: file })) }, MOUNT);
-  for (const { path, file } of opened) files.set(`${MOUNT}/${path}`, file);
-  if (opened.some(({ path }) => path === "config.json")) return MOUNT;
   const names = opened.map(({ path }) => path).sort();
-  return `${MOUNT}/${names.find(path => path.endsWith(".gguf")) ?? names[0] ?? name}`;
+  FS.mkdirTree(folder);
+  FS.mount(FS.filesystems.WORKERFS, { blobs: opened.map(({ path, file }) => ({ name: path, data: file })) }, folder);
+  for (const { path, file } of opened) files.set(`${folder}/${path}`, file);
+  const gguf = names.find(path => path.endsWith(".gguf"));
+  if (names.includes("config.json") || (names.length > 1 && !gguf)) return folder;
+  return `${folder}/${gguf ?? names[0] ?? ""}`;
+}
+
+function unmount(folder) {
+  pyodide.FS.unmount(folder);
+  for (const path of files.keys()) if (path.startsWith(`${folder}/`)) files.delete(path);
 }
 
 onmessage = async ({ data: { id, op, args } }) => {
@@ -103,8 +132,12 @@ onmessage = async ({ data: { id, op, args } }) => {
 function described(error) {
   if (error?.name === "AbortError") return { code: "stopped", message: "stopped" };
   const text = String(error?.message ?? error).trim();
+  if (/fatally failed|fatal error/.test(text) || error instanceof WebAssembly.RuntimeError) {
+    return { code: "fatal", message: "the engine failed, most likely for want of memory, and was started again: open the model again", detail: text };
+  }
   const python = error?.constructor?.name === "PythonError";
   const last = python ? text.split("\n").filter(line => /^\S+(Error|Lost|Interrupt|Exception)\b/.test(line)).pop() ?? text : text;
-  const message = python ? last.replace(/^[\w.]+: /, "") : last;
+  const message = (python ? last.replace(/^[\w.]+: /, "") : last)
+    .replace(/\/models\/\d+\//g, "").replace(/\/models\/\d+\b/g, "the folder");
   return { code: error?.code ?? (python ? /([\w]+)(?::|$)/.exec(last.split(":")[0].split(".").pop())?.[1] : "error"), message, detail: text };
 }

@@ -4,12 +4,20 @@ import { byId, element, kept } from "./dom.js";
 
 const MOST = 50;
 
+/** Chats of this browser; an answer that a reload cut off before its first word is none. */
+function stored() {
+  const chats = kept.get("chats", []).filter(chat => Array.isArray(chat?.messages));
+  for (const { messages } of chats) if (messages.at(-1)?.role === "assistant" && !messages.at(-1).content) messages.pop();
+  return chats;
+}
+
 export class Chats {
   constructor() {
-    this.all = kept.get("chats", []).filter(chat => Array.isArray(chat?.messages));
+    this.all = stored();
     this.current = this.all.find(chat => chat.id === kept.get("chat", null)) ?? this.fresh();
     this.onOpen = () => {};
     byId("new-chat").addEventListener("click", () => this.open(this.fresh()));
+    addEventListener("storage", ({ key }) => { if (key === "zllm.chats") { this.merge(); this.draw(); } }); // another tab's
     this.draw();
   }
 
@@ -28,17 +36,27 @@ export class Chats {
     const chat = this.current;
     const first = chat.messages.find(message => message.role === "user");
     if (first) chat.title = first.content.slice(0, 60);
+    this.merge();
     if (chat.messages.length && !this.all.includes(chat)) this.all.unshift(chat);
     this.all.length = Math.min(this.all.length, MOST);
-    kept.set("chats", this.all);
+    while (!kept.set("chats", this.all) && this.all.length > 1) this.all.pop(); // the oldest make room
     kept.set("chat", chat.id);
     this.draw();
   }
 
+  /** What another tab wrote since, but for the open chat. */
+  merge() {
+    const open = this.current;
+    const held = this.all.includes(open);
+    this.all = stored().map(chat => (chat.id === open.id ? open : chat));
+    if (held && !this.all.includes(open)) this.all.unshift(open);
+  }
+
   remove(chat) {
-    this.all = this.all.filter(other => other !== chat);
+    this.merge();
+    this.all = this.all.filter(other => other.id !== chat.id);
     kept.set("chats", this.all);
-    if (chat === this.current) this.open(this.all[0] ?? this.fresh());
+    if (chat.id === this.current.id) this.open(this.all[0] ?? this.fresh());
     else this.draw();
   }
 

@@ -3,6 +3,7 @@
 import { byId, element } from "./dom.js";
 import { render } from "./markdown.js";
 
+const NO_MODEL = "open a model first: pick one of the list, or drop a .gguf file on the page";
 const SUGGESTIONS = ["Explain in two sentences why the sky is blue.", "Write a haiku about autumn.", "What can you help me with?"];
 
 export class Conversation {
@@ -12,13 +13,16 @@ export class Conversation {
     this.prompt = byId("prompt");
     this.answering = null; // AbortController of the answer on its way
     byId("composer").addEventListener("submit", event => { event.preventDefault(); this.send(); });
-    byId("stop").addEventListener("click", () => this.answering?.abort());
+    byId("stop").addEventListener("click", () => this.stop());
     this.prompt.addEventListener("input", () => this.grow());
     this.prompt.addEventListener("keydown", event => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); }
     });
-    document.addEventListener("keydown", event => { if (event.key === "Escape") this.answering?.abort(); });
+    document.addEventListener("keydown", event => { if (event.key === "Escape") this.stop(); });
+    addEventListener("pagehide", () => { if (this.answering) chats.save(); });
   }
+
+  stop() { this.answering?.abort(); }
 
   get messages() { return this.chats.current.messages; }
 
@@ -49,6 +53,7 @@ export class Conversation {
     if (role === "assistant") body.append(render(content)); else body.textContent = content;
     const tools = element("div", { class: "tools" });
     if (role === "user") tools.append(element("button", { onclick: () => this.edit(at) }, "Edit"));
+    if (role === "user" && at === this.messages.length - 1) tools.append(element("button", { onclick: () => this.again() }, "Answer"));
     if (role === "assistant") {
       tools.append(element("button", { onclick: () => navigator.clipboard.writeText(content) }, "Copy"));
       if (at === this.messages.length - 1) tools.append(element("button", { onclick: () => this.regenerate() }, "Regenerate"));
@@ -70,13 +75,21 @@ export class Conversation {
 
   regenerate() {
     if (this.answering || this.messages.at(-1)?.role !== "assistant") return;
+    if (!this.page.engine.loaded) return this.page.complain(NO_MODEL);
     this.messages.pop();
+    this.answer();
+  }
+
+  /** Of a question that got no answer. */
+  again() {
+    if (this.answering) return;
+    if (!this.page.engine.loaded) return this.page.complain(NO_MODEL);
     this.answer();
   }
 
   send(text = this.prompt.value) {
     if (!text.trim() || this.answering) return;
-    if (!this.page.engine.loaded) return this.page.complain("open a model first: pick one on the left, or drop a .gguf file on the page");
+    if (!this.page.engine.loaded) return this.page.complain(NO_MODEL);
     this.messages.push({ role: "user", content: text.trim() });
     this.prompt.value = "";
     this.grow();
@@ -89,6 +102,8 @@ export class Conversation {
     const request = { messages: this.request(), ...this.settings.sampling(), stream: true, stream_options: { include_usage: true } };
     this.messages.push(message);
     this.page.complain(null);
+    this.page.notice(null);
+    this.chats.save();
     this.answering = new AbortController();
     this.show();
     const row = this.log.lastElementChild;
@@ -115,7 +130,7 @@ export class Conversation {
     if (!message.content) this.messages.pop();
     this.chats.save();
     this.show();
-    this.settings.picture(timer);
+    if (this.page.engine.loaded) this.settings.picture();
   }
 
   request() {
@@ -145,8 +160,9 @@ export class Conversation {
   async count() {
     const { loaded } = this.page.engine;
     const meter = byId("context");
+    if (this.answering) return;
     let tokens = 0;
-    if (loaded && this.messages.length && !this.answering) {
+    if (loaded && this.messages.length) {
       tokens = await this.page.engine.countTokens({ messages: this.request() }).catch(() => 0);
     }
     meter.max = loaded?.context ?? 1;

@@ -36,12 +36,12 @@ export function drawer(buttonId, panelId) {
   document.querySelector("main").addEventListener("click", () => set(false));
 }
 
-/** A value kept in this browser. Where it cannot be kept, the page goes on without. */
+/** A value kept in this browser. Where it cannot be kept (false), the page goes on without. */
 export const kept = {
   get(name, otherwise) {
     try { return JSON.parse(localStorage.getItem(`zllm.${name}`)) ?? otherwise; } catch { return otherwise; }
   },
   set(name, value) {
-    try { localStorage.setItem(`zllm.${name}`, JSON.stringify(value)); } catch { /* private mode, or full */ }
+    try { localStorage.setItem(`zllm.${name}`, JSON.stringify(value)); return true; } catch { return false; } // private mode, or full
   },
 };

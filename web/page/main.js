@@ -5,7 +5,7 @@ import { Chats } from "./chats.js";
 import { Conversation } from "./conversation.js";
 import { Models } from "./models.js";
 import { Settings } from "./settings.js";
-import { byId, describe, drawer } from "./dom.js";
+import { byId, describe, drawer, element } from "./dom.js";
 
 const engine = new Engine();
 const status = byId("status");
@@ -15,16 +15,30 @@ const page = {
   engine,
   say(text) { status.textContent = text; },
 
-  /** What went wrong, in words; null takes the words away. */
-  complain(error) {
+  /** What went wrong, in words, with a way on: {text, run}. null takes the words away. */
+  complain(error, way) {
     problem.hidden = !error;
-    problem.textContent = error ? describe(error) : "";
+    problem.replaceChildren(...error ? [element("span", {}, describe(error))] : []);
+    if (error && way) problem.append(element("button", { type: "button", onclick: () => { page.complain(null); way.run(); } }, way.text));
+    if (error) problem.append(element("button", { type: "button", class: "icon", "aria-label": "Dismiss", onclick: () => page.complain(null) }, "×"));
+  },
+
+  /** What goes on differently than asked for; null takes the words away. */
+  notice(text) {
+    byId("notice").hidden = !text;
+    byId("notice").textContent = text ? describe(text) : "";
+  },
+
+  /** What runs where. */
+  running() {
+    const info = engine.loaded;
+    page.say(info ? `${models.nameOf(info)} on ${info.backend === "webgpu" ? info.adapter : "NumPy"}` : "no model open");
   },
 
   /** After a model was opened or closed. */
   changed() {
     const info = engine.loaded;
-    page.say(info ? `${models.nameOf(info)} on ${info.backend === "webgpu" ? info.adapter : "NumPy"}` : "no model open");
+    page.running();
     settings.show(info);
     conversation.show();
   },
@@ -36,6 +50,10 @@ const conversation = new Conversation(page, chats, settings);
 const models = new Models(page, settings);
 chats.onOpen = () => conversation.show();
 settings.onBackend = () => models.reopen();
+engine.onnotice = text => { page.notice(text); page.running(); settings.show(engine.loaded); };
+engine.onpicture = picture => settings.draw(picture);
+page.stop = () => conversation.stop();
+page.onNumPy = () => settings.choose("oracle");
 
 drawer("menu", "sidebar");
 drawer("settings-button", "settings");

@@ -27,6 +27,13 @@ export class Settings {
     byId("check").addEventListener("click", () => this.check());
   }
 
+  /** As if the visitor had picked a backend. */
+  choose(backend) {
+    document.querySelector(`input[name=backend][value=${backend}]`).checked = true;
+    this.keep("backend", backend);
+    this.onBackend();
+  }
+
   keep(name, value) {
     this.values[name] = value;
     kept.set("settings", this.values);
@@ -66,7 +73,8 @@ export class Settings {
     if (!info) adapter.textContent = "";
     else if (info.backend === "webgpu") {
       const offers = info.features.length ? `, with ${info.features.join(" and ")}` : "";
-      adapter.textContent = `${info.adapter}${info.software ? " (a software adapter: the CPU plays GPU)" : ""}${offers}`;
+      const why = info.why ? `; ${info.why}` : "";
+      adapter.textContent = `${info.adapter}${info.software ? " (a software adapter: the CPU plays GPU)" : ""}${offers}${why}`;
     } else adapter.textContent = info.why ? `NumPy on the CPU: ${info.why}` : "NumPy on the CPU";
     byId("check").disabled = info?.backend !== "webgpu";
   }
@@ -92,18 +100,29 @@ export class Settings {
     byId("check").disabled = false;
   }
 
-  /** Bars of where the time of the answer's tokens went. */
+  /** Once an answer is there: by kernels, where that must be measured apart. */
   async picture() {
+    const { loaded } = this.page.engine;
+    if (loaded?.backend === "webgpu" && loaded === this.measured) return;
+    this.measured = loaded;
+    try { this.draw(await this.page.engine.trace()); } catch { /* the device is gone: nothing to show */ }
+  }
+
+  /** Bars of {rows: [{name, ms}], total_ms}; those that are there are moved. */
+  draw({ rows, total_ms }) {
+    if (!rows.length) return;
     const where = byId("picture");
-    let trace;
-    try { trace = await this.page.engine.trace(); } catch { return; }
-    if (!trace?.rows?.length) return;
-    const most = Math.max(...trace.rows.map(({ ms }) => ms));
-    where.replaceChildren(...trace.rows.map(({ name, ms }) => {
-      const bar = element("i");
-      bar.style.width = `${100 * ms / most}%`;
-      return element("div", { class: "bar" }, element("span", {}, name), bar, element("span", {}, `${ms.toFixed(ms < 10 ? 1 : 0)} ms`));
-    }), element("p", { class: "hint" }, `${trace.total_ms.toFixed(0)} ms a token`));
-    where.setAttribute("aria-label", trace.rows.map(({ name, ms }) => `${name} ${ms.toFixed(1)} milliseconds`).join(", "));
+    const most = Math.max(...rows.map(({ ms }) => ms));
+    const bars = where.querySelectorAll(".bar");
+    const shown = rows.map(({ name, ms }, at) => {
+      const bar = bars[at] ?? element("div", { class: "bar" }, element("span"), element("i"), element("span"));
+      const [label, line, value] = bar.children;
+      label.textContent = name;
+      line.style.width = `${100 * ms / most}%`;
+      value.textContent = `${ms.toFixed(ms < 10 ? 1 : 0)} ms`;
+      return bar;
+    });
+    where.replaceChildren(...shown, element("p", { class: "hint" }, `${total_ms.toFixed(0)} ms a token`));
+    where.setAttribute("aria-label", rows.map(({ name, ms }) => `${name} ${ms.toFixed(1)} milliseconds`).join(", "));
   }
 }

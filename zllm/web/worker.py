@@ -4,59 +4,95 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+import warnings
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from zllm.backend.selftest.speed import seconds_per_weight
 from zllm.embedded import Engine
-from zllm.errors import BackendError, RequestError, ZllmError
+from zllm.errors import BackendError, Notice, RequestError, ZllmError
+from zllm.model import Model
 from zllm.runtime.compose import create_backend, renew_device
+from zllm.web.meter import Meter, Shares, picture
 
-ROWS = 8  # of the picture of a token
 CACHE_TOKENS = 4096  # of all chats together: a page's memory is short
 LANES = 2  # a page has one chat; another request may run beside it
-
-# Ops by the names that a visitor may know.
-NAMES = {
-    "linear": "matrix products",
-    "norm_linear": "matrix products",
-    "gated_linear": "feed-forward",
-    "norm_gated_linear": "feed-forward",
-    "rope_append": "positions, cache",
-    "attend": "attention",
-    "attend_latent": "attention",
-    "rms_norm": "norms",
-    "sample": "choosing a token",
-    "experts": "experts",
-    "embed": "embedding",
-}
+# On NumPy a round cannot be left, and a stop must not wait long.
+NUMPY_ROWS = 64
+# Of 4 GiB that a page may have, Python's own and a model's activations left out.
+HEAP_BYTES = 3_400_000_000
+F32_BYTES = 2_400_000_000  # more weights than that stay packed, which is slower
+SMALLER = "take a smaller model, or a file with fewer bits a weight"
 
 _engine: Engine | None = None
-_stopped: set[int] = set()
+_running: dict[int, str] = {}  # the engine's requests by the page's
+_stopped: set[int] = set()  # checks to end
 _why = ""  # the backend was chosen
+_shares: Shares = ()  # of a round's time on the device, once measured
+_picture: dict[str, Any] = {"rows": [], "total_ms": 0}  # the last one
 
 
 async def load(path: str, options: str, progress: Callable[[int, int], None]) -> str:
-    """Open the model at `path`; returns what `info` does."""
-    global _engine
+    """Open the model at `path`; returns what `info` does. A bad file leaves the earlier model."""
+    global _engine, _why, _shares, _picture
     wanted = json.loads(options)
     backend = wanted.get("backend", "auto")
-    global _why
-    _why = ""
-    if backend == "auto":
+    model = Model(path)
+    model.name = wanted.get("name", model.name)
+    await unload()
+    _why, _shares, _picture = "", (), {"rows": [], "total_ms": 0}
+    auto = backend == "auto"
+    if auto:
         backend, _why = await _faster()
+
+    async def opened(backend: str, model: Model) -> Engine:
+        engine = Engine(
+            model=model,
+            backend=backend,
+            context=wanted.get("context"),
+            cache_tokens=CACHE_TOKENS,
+            lanes=LANES,
+            resident=_resident(model) if backend == "oracle" else "f32",
+            fallback=True,
+            progress=progress,
+        )
+        if backend == "webgpu":
+            try:
+                await engine.backend.device.settle()  # type: ignore[attr-defined]
+            except BackendError:
+                engine.close()
+                raise
+        else:
+            engine.backend.prefill_rows = NUMPY_ROWS
+        return engine
+
     if backend == "webgpu":
-        await renew_device()
-    _engine = Engine(
-        model=path,
-        backend=backend,
-        context=wanted.get("context"),
-        cache_tokens=CACHE_TOKENS,
-        lanes=LANES,
-        progress=progress,
-    )
+        try:
+            await renew_device()
+            _engine = await opened(backend, model)
+            return await info()
+        except BackendError as error:
+            if not auto:
+                raise BackendError(f"{error}; or run it on the CPU (NumPy)") from None
+            _why = str(error)
+            model = Model(path)
+            model.name = wanted.get("name", model.name)
+    _engine = await opened("oracle" if backend == "numpy" else backend, model)
     return await info()
+
+
+def _resident(model: Model) -> str:
+    """How NumPy keeps the weights. BackendError if they do not fit in a page."""
+    file = model.checkpoint
+    if 4 * sum(prod(tensor.shape) for tensor in file.tensors.values()) <= F32_BYTES:
+        return "f32"
+    if file.size_bytes <= HEAP_BYTES:
+        return "packed"
+    raise BackendError(
+        f"the model's weights take {file.size_bytes / 1e9:.1f} GB, and a page has at most "
+        f"{HEAP_BYTES / 1e9:.1f} GB for NumPy: {SMALLER}, or run it on a GPU"
+    )
 
 
 async def _faster() -> tuple[str, str]:
@@ -76,15 +112,20 @@ async def _faster() -> tuple[str, str]:
     finally:
         gpu.close()
         cpu.close()
-    ratio = f"{on_gpu / on_cpu:.2g} times as long on {name}"
-    told = f"a matrix product takes {ratio}"
-    return ("webgpu" if on_gpu < on_cpu else "oracle"), told
+    if on_gpu < on_cpu:
+        return "webgpu", f"it multiplies {on_cpu / on_gpu:.2g} times as fast as NumPy"
+    return "oracle", f"it multiplies {on_gpu / on_cpu:.2g} times as fast as {name}"
 
 
 def _open() -> Engine:
     if _engine is None:
         raise RequestError("no model is loaded")
     return _engine
+
+
+def loaded() -> str:
+    """Whether a model is open: after a load that failed."""
+    return json.dumps(_engine is not None)
 
 
 async def info() -> str:
@@ -110,25 +151,34 @@ async def info() -> str:
     )
 
 
-async def generate(id: int, request: str, post: Callable[[str], None]) -> None:
-    """Stream an OpenAI-shaped request: every chunk as JSON to `post`."""
+async def generate(
+    id: int, request: str, post: Callable[[str], None], show: Callable[[str], None]
+) -> None:
+    """Stream an OpenAI-shaped request: every chunk as JSON to `post`, pictures to `show`."""
+    global _picture
     engine = _open()
-    body = {**json.loads(request), "stream": True}
-    chunks = engine.astream(body)
+    chunks = engine.astream({**json.loads(request), "stream": True})
+    _running[id] = engine.requests[-1]
+    meter = Meter(engine.backend, _shares)
     try:
         async for chunk in chunks:
             post(json.dumps(chunk))
-            # NumPy never waits for anything, so that a stop could not come in between.
-            await asyncio.sleep(0)
-            if id in _stopped:
-                break
+            if meter.backend is not engine.backend:  # the device was lost
+                meter = Meter(engine.backend, ())
+            if seen := meter.token():
+                _picture = seen
+                show(json.dumps(seen))
     finally:
-        _stopped.discard(id)
-        await chunks.aclose()  # type: ignore[attr-defined]
+        meter.close()
+        del _running[id]
 
 
 def cancel(id: int) -> None:
-    _stopped.add(id)
+    """End a request at once, or a check after its kernel."""
+    if id in _running:
+        _open().cancel(_running[id])
+    else:
+        _stopped.add(id)
 
 
 def count_tokens(request: str) -> int:
@@ -141,6 +191,10 @@ def count_tokens(request: str) -> int:
 
 async def unload() -> None:
     global _engine
+    for id in list(_running):
+        cancel(id)
+    while _running:
+        await asyncio.sleep(0.001)
     if _engine is not None:
         _engine.close()
         _engine = None
@@ -153,8 +207,9 @@ def lose_device() -> None:
     device.lose()
 
 
-async def check(post: Callable[[str], None]) -> None:
+async def check(id: int, post: Callable[[str], None]) -> None:
     """Each kernel in use against NumPy: a row to `post` as it is known."""
+    _stopped.discard(id)
     async for what, outcome in _open().check_kernels():
         row = {
             "name": what,
@@ -162,17 +217,25 @@ async def check(post: Callable[[str], None]) -> None:
             "message": f"{outcome.worst:.0e}" if outcome.right else outcome.message,
         }
         post(json.dumps(row))
+        if id in _stopped:
+            break
 
 
 async def trace() -> str:
-    """Milliseconds of a token by kind of op, and on the host."""
-    engine = _open()
-    shares = await engine.profile()
-    named: Counter[str] = Counter()
-    for name, seconds in shares:
-        named[NAMES.get(name, name)] += 1000 * seconds  # type: ignore[assignment]
-    rows = [{"name": name, "ms": ms} for name, ms in named.most_common(ROWS)]
-    rest = sum(ms for _, ms in named.most_common()[ROWS:])
-    if rest:
-        rows.append({"name": "all else", "ms": rest})
-    return json.dumps({"rows": rows, "total_ms": sum(named.values())})
+    """Milliseconds of a token by kind of op: measured on a device, on NumPy as last seen."""
+    global _picture, _shares
+    if shares := await _open().profile():
+        _shares, _picture = shares, picture(shares)
+    return json.dumps(_picture)
+
+
+def _tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """What goes on differently than asked for, to the page."""
+    import zllm_page
+
+    if issubclass(category, Notice):
+        zllm_page.notice(str(message).replace("the oracle", "NumPy").replace("oracle", "NumPy"))
+
+
+warnings.simplefilter("always", Notice)
+warnings.showwarning = _tell

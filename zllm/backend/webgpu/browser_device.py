@@ -196,6 +196,14 @@ class BrowserDevice:
         handle = buffer.handle
         self._gpu.inOrder(None, handle.destroy.bind(handle))
 
+    async def settle(self) -> None:
+        """Until all that was asked for is done. BackendError if some of it failed."""
+        try:
+            await self._gpu.settled()
+        except self._error as error:
+            raise self._failure("filling the device", error) from None
+        self.check_open()
+
     def lose(self) -> None:
         """As if the driver had failed: for tests."""
         self._gpu.close()
