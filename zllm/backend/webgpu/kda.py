@@ -92,7 +92,7 @@ def lower_delta(op: Op, context: Context) -> list[Dispatch]:
     values |= _offsets(context, "valid_seqs", "position", "first_row", "last_row")
     values |= _offsets(context, "read_plane", "written_plane")
     shape, more, grid = _delta_shape(spec, context)
-    wgsl = compose("silu", "kda_delta", shape)
+    wgsl = unroll(compose("silu", "kda_delta", shape), {})
     access: tuple[Access, ...] = (*READ * 6, "write", "write")
     kernel = Kernel(shape, wgsl, access, constants(values | more))
     read = (q.buffer, k.buffer, v.buffer, g.buffer, beta.buffer, context.step)

@@ -8,6 +8,7 @@ from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Context
 from zllm.kernel.wgsl.source import compose
+from zllm.kernel.wgsl.unroll import unroll
 from zllm.moe.routing import RouteSpec
 
 SCORES = ("softmax", "sigmoid", "sqrt_softplus", "softmax_of_chosen")  # as route.wgsl counts them
@@ -77,7 +78,7 @@ def _route(
     }
     values |= places(logits=logits, ids=ids, weights=weights)
     access: tuple[Access, ...] = (*READ * 2, "write", *READ * len(more))
-    wgsl = compose(reduction(info), "route", choose)
+    wgsl = unroll(compose(reduction(info), "route", choose), {})
     kernel = Kernel(op.name, wgsl, access, constants(values))
     buffers = (logits.buffer, aside, ids.buffer, *more)
     return Dispatch(kernel, buffers, strided_grid(logits.rows, info))

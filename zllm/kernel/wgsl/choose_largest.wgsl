@@ -8,17 +8,15 @@ const MOST_GROUPS: u32 = 256u;
 
 var<workgroup> biased: array<vec4<f32>, MOST / 4u>; // whole blocks of 16; LOWEST beyond the end
 var<workgroup> group_scores: array<f32, MOST_GROUPS>;
+var<workgroup> group_ranks: array<u32, MOST_GROUPS>;
 
+// A thread writes whole vectors: a store to one component may write the others as well.
 fn choose(row: u32, start: u32, softmax: vec2<f32>, lane: u32) {
-    for (var i = lane; i < (EXPERTS + 15u) / 16u * 16u; i += THREADS) {
-        var s = LOWEST;
-        if (i < EXPERTS) {
-            s = score(logits[start + i], softmax);
-            if (HAS_BIAS) {
-                s += aside[i];
-            }
-        }
-        biased[i / 4u][i % 4u] = s;
+    for (var quad = lane; quad < (EXPERTS + 15u) / 16u * 4u; quad += THREADS) {
+        // unroll k 4
+        let s_$k = biased_score(4u * quad + $ku, start, softmax);
+        // end
+        biased[quad] = vec4<f32>(s_0, s_1, s_2, s_3);
     }
     workgroupBarrier();
     if (GROUPS > 1u) {
@@ -27,6 +25,15 @@ fn choose(row: u32, start: u32, softmax: vec2<f32>, lane: u32) {
     for (var i = lane; i < EXPERTS; i += THREADS) {
         pick(i, biased[i / 4u][i % 4u]);
     }
+}
+
+fn biased_score(expert: u32, start: u32, softmax: vec2<f32>) -> f32 {
+    let i = min(expert, EXPERTS - 1u);
+    var s = score(logits[start + i], softmax);
+    if (HAS_BIAS) {
+        s += aside[i];
+    }
+    return select(LOWEST, s, expert < EXPERTS);
 }
 
 // An expert that fewer than CHOSEN others come before.
@@ -66,10 +73,17 @@ fn drop_groups(lane: u32) {
         group_scores[g] = best.x + select(0.0, best.y, size > 1u);
     }
     workgroupBarrier();
-    for (var i = lane; i < EXPERTS; i += THREADS) {
-        if (group_rank(i / size) >= KEPT_GROUPS) {
-            biased[i / 4u][i % 4u] = LOWEST;
-        }
+    for (var g = lane; g < GROUPS; g += THREADS) {
+        group_ranks[g] = group_rank(g);
+    }
+    workgroupBarrier();
+    for (var quad = lane; 4u * quad < EXPERTS; quad += THREADS) {
+        let scores = biased[quad];
+        // unroll k 4
+        let rank_$k = group_ranks[min((4u * quad + $ku) / size, GROUPS - 1u)];
+        // end
+        let kept = vec4<u32>(rank_0, rank_1, rank_2, rank_3) < vec4<u32>(KEPT_GROUPS);
+        biased[quad] = select(vec4<f32>(LOWEST), scores, kept);
     }
     workgroupBarrier();
 }

@@ -32,17 +32,18 @@ override BETA_STRIDE: u32;
 
 const NORM_EPS = 1e-6; // flash-linear-attention, fla/modules/l2norm.py
 const LEAST = -110.0; // e to this is 0
-const ROW = 9u; // of 32 channels of a token, and one that sets banks apart
+const ROW = 33u; // of 32 channels of a token, and one that sets banks apart
 
-var<workgroup> keys: array<vec4<f32>, 144>;
-var<workgroup> queries: array<vec4<f32>, 144>;
-var<workgroup> coarse: array<vec4<f32>, 144>; // logarithms of decays since the chunk began
-var<workgroup> fine: array<vec4<f32>, 144>;
+// No two threads write components of one vector: a store may write the others as well.
+// Of a token's channel: key, query, and in two parts the logarithm of its decay since the chunk
+// began.
+var<workgroup> staged: array<vec4<f32>, 528>;
+var<workgroup> scales: array<vec3<f32>, 16>; // of a token: write gate, key, query
+var<workgroup> pairs: array<vec2<f32>, 256>; // A and P: of tokens i and j
+var<workgroup> lasts: array<f32, 128>; // decay of a channel over the whole chunk
 var<workgroup> overlap: array<vec4<f32>, 64>; // A: of token j, and tokens 4a to 4a + 3
 var<workgroup> products: array<vec4<f32>, 64>; // P
-var<workgroup> write_gates: array<vec4<f32>, 4>;
-var<workgroup> key_scales: array<vec4<f32>, 4>;
-var<workgroup> query_scales: array<vec4<f32>, 4>;
+var<workgroup> factors: array<mat4x4<f32>, 4>; // of tokens 4a to 4a + 3: columns as in `scales`
 
 @compute @workgroup_size(256)
 fn main(
@@ -96,42 +97,61 @@ fn main(
     for (var begin = 0u; begin < PADDED; begin += 32u) {
         workgroupBarrier();
         if (of_keys && channel / 32u == begin / 32u) {
-            let quad = (channel % 32u) / 4u;
-            let part = channel % 4u;
             // unroll t 16
-            keys[$tu * ROW + quad][part] = own[$t / 4][$t % 4];
-            queries[$tu * ROW + quad][part] = query[$t / 4][$t % 4];
-            coarse[$tu * ROW + quad][part] = whole[$t / 4][$t % 4];
-            fine[$tu * ROW + quad][part] = rest[$t / 4][$t % 4];
+            staged[$tu * ROW + channel % 32u] = vec4<f32>(
+                own[$t / 4][$t % 4], query[$t / 4][$t % 4],
+                whole[$t / 4][$t % 4], rest[$t / 4][$t % 4],
+            );
             // end
         }
         workgroupBarrier();
         if (j <= i) {
-            for (var c = 0u; c < 8u; c++) {
-                let early = j * ROW + c;
-                let late = i * ROW + c;
-                let span = (coarse[late] - coarse[early]) + (fine[late] - fine[early]);
-                let decayed = keys[early] * exp(min(span, vec4<f32>()));
-                let query_late = queries[late];
-                sums += vec3<f32>(
-                    dot(keys[late], decayed),
-                    dot(query_late, decayed),
-                    dot(query_late, query_late),
-                );
+            for (var c = 0u; c < 32u; c += 4u) {
+                // unroll k 4
+                {
+                    let early = staged[j * ROW + c + $ku];
+                    let late = staged[i * ROW + c + $ku];
+                    let span = (late.z - early.z) + (late.w - early.w);
+                    let decayed = early.x * exp(min(span, 0.0));
+                    sums += vec3<f32>(late.x * decayed, late.y * decayed, late.y * late.y);
+                }
+                // end
             }
         }
     }
     if (i == j) {
-        key_scales[i / 4u][i % 4u] = 1.0 / sqrt(sums.x + NORM_EPS);
-        query_scales[i / 4u][i % 4u] = SCALE / sqrt(sums.z + NORM_EPS);
         let gate = logistic(beta[BETA_OFFSET + min(first + i, last) * BETA_STRIDE + head]);
-        write_gates[i / 4u][i % 4u] = select(0.0, gate, first + i <= last);
+        scales[i] = vec3<f32>(
+            select(0.0, gate, first + i <= last),
+            1.0 / sqrt(sums.x + NORM_EPS),
+            SCALE / sqrt(sums.z + NORM_EPS),
+        );
+    }
+    if (of_keys) {
+        lasts[channel] = exp(whole[3].w + rest[3].w);
     }
     workgroupBarrier();
-    let scale = key_scales[j / 4u][j % 4u];
-    let write = write_gates[i / 4u][i % 4u] * key_scales[i / 4u][i % 4u] * scale * sums.x;
-    overlap[4u * j + i / 4u][i % 4u] = select(0.0, write, j < i);
-    products[4u * j + i / 4u][i % 4u] = query_scales[i / 4u][i % 4u] * scale * sums.y;
+    let late = scales[i];
+    let early = scales[j].y;
+    pairs[lane] = vec2<f32>(
+        select(0.0, late.x * late.y * early * sums.x, j < i), late.z * early * sums.y
+    );
+    if (lane < 4u) {
+        let of_tokens = mat4x3<f32>(
+            scales[4u * lane], scales[4u * lane + 1u],
+            scales[4u * lane + 2u], scales[4u * lane + 3u],
+        );
+        let turned = transpose(of_tokens);
+        factors[lane] = mat4x4<f32>(turned[0], turned[1], turned[2], vec4<f32>());
+    }
+    workgroupBarrier();
+    if (lane < 64u) {
+        let at = 64u * (lane / 16u) + lane % 16u;
+        let of_tokens = mat4x2<f32>(pairs[at], pairs[at + 16u], pairs[at + 32u], pairs[at + 48u]);
+        let turned = transpose(of_tokens);
+        overlap[4u * (lane % 16u) + lane / 16u] = turned[0];
+        products[4u * (lane % 16u) + lane / 16u] = turned[1];
+    }
     workgroupBarrier();
 
     if (channel >= PADDED) {
@@ -141,9 +161,9 @@ fn main(
     var solved = mat4x4<f32>();
     var taken = mat4x4<f32>();
     // unroll a 4
-    solved[$a] = write_gates[$a] * own[$a];
+    solved[$a] = factors[$a][0] * own[$a];
     if (of_keys) {
-        solved[$a] *= key_scales[$a] * exp(whole[$a] + rest[$a]);
+        solved[$a] *= factors[$a][1] * exp(whole[$a] + rest[$a]);
     }
     // end
     // unroll j 16
@@ -161,16 +181,20 @@ fn main(
         let total = vec2<f32>(whole[3].w, rest[3].w);
         // unroll a 4
         parts[to + $au] = solved[$a];
-        parts[to + 4u + $au] = query[$a] * query_scales[$a] * exp(whole[$a] + rest[$a]) - taken[$a];
+        parts[to + 4u + $au] = query[$a] * factors[$a][2] * exp(whole[$a] + rest[$a]) - taken[$a];
         let span$a = (total.x - whole[$a]) + (total.y - rest[$a]);
-        parts[to + 8u + $au] = own[$a] * key_scales[$a] * exp(min(span$a, vec4<f32>()));
+        parts[to + 8u + $au] = own[$a] * factors[$a][1] * exp(min(span$a, vec4<f32>()));
         // end
-        parts[begin + 16u * PADDED + channel / 4u][channel % 4u] = exp(total.x + total.y);
         return;
     }
     // unroll a 4
     parts[to + 12u + $au] = solved[$a];
     // end
+    if (4u * channel < PADDED) {
+        let c = 4u * channel;
+        parts[begin + 16u * PADDED + channel] =
+            vec4<f32>(lasts[c], lasts[c + 1u], lasts[c + 2u], lasts[c + 3u]);
+    }
     if (channel < SIZE) {
         // unroll t 16
         if (first + $tu <= last) {

@@ -5,9 +5,11 @@ override THREADS: u32; // WIDTH × SLICES, at least 16 × SLICES
 override WIDTH: u32;
 override SLICES: u32; // runs of 16 keys
 
-var<workgroup> keys: array<vec4<f32>, 128>;
-var<workgroup> queries: array<vec4<f32>, 128>;
-var<workgroup> decays: array<vec4<f32>, 128>; // factors, not their logarithms
+const KEYS = 0u; // where in `staged` two rows' vectors lie
+const QUERIES = 128u;
+const DECAYS = 256u; // factors, not their logarithms
+
+var<workgroup> staged: array<vec4<f32>, 384>;
 var<workgroup> dots: array<vec2<f32>, 512>; // of each slice and column
 var<workgroup> norms: array<vec3<f32>, 32>; // of each slice
 
@@ -38,23 +40,17 @@ fn main(
     workgroupBarrier();
     for (var row = first; row <= last; row++) {
         let side = (row - first) % 2u;
-        var ahead = vec3<f32>();
+        var ahead = vec4<f32>();
         var value_ahead = 0.0;
         if (row < last) {
             ahead = fetch(row + 1u, head, lane);
             value_ahead = value_of(row + 1u, head, column);
         }
         let at = 64u * side + 4u * slice;
-        let key = mat4x4<f32>(keys[at], keys[at + 1u], keys[at + 2u], keys[at + 3u]);
-        let query = mat4x4<f32>(
-            queries[at], queries[at + 1u], queries[at + 2u], queries[at + 3u]
-        );
-        m = mat4x4<f32>(
-            m[0] * decays[at],
-            m[1] * decays[at + 1u],
-            m[2] * decays[at + 2u],
-            m[3] * decays[at + 3u],
-        );
+        let key = sixteen(KEYS + at);
+        let query = sixteen(QUERIES + at);
+        let decay = sixteen(DECAYS + at);
+        m = mat4x4<f32>(m[0] * decay[0], m[1] * decay[1], m[2] * decay[2], m[3] * decay[3]);
         dots[256u * side + lane] = vec2<f32>(inner(m, key), inner(m, query));
         if (lane % WIDTH == 0u) {
             norms[16u * side + slice] =
@@ -110,25 +106,50 @@ fn keep_one(to: u32, at: u32, entry: f32) {
     }
 }
 
-// Number `lane` of a row's k, q and decay; zeros beyond the head.
-fn fetch(row: u32, head: u32, lane: u32) -> vec3<f32> {
-    if (lane >= SIZE) {
-        return vec3<f32>();
+// A thread fetches and places four numbers of a row: of its k, its q or its decay; zeros beyond the
+// head.
+fn fetch(row: u32, head: u32, lane: u32) -> vec4<f32> {
+    let quads = 4u * SLICES;
+    let at = 4u * (lane % quads);
+    let first = head * SIZE;
+    if (lane < quads) {
+        let origin = K_OFFSET + row * K_STRIDE + first;
+        // unroll i 4
+        let k_$i = k[origin + min(at + $iu, SIZE - 1u)];
+        // end
+        return within(at, vec4<f32>(k_0, k_1, k_2, k_3));
     }
-    let at = head * SIZE + lane;
-    return vec3<f32>(
-        k[K_OFFSET + row * K_STRIDE + at],
-        q[Q_OFFSET + row * Q_STRIDE + at],
-        exp(g[G_OFFSET + row * G_STRIDE + at]),
-    );
+    if (lane < 2u * quads) {
+        let origin = Q_OFFSET + row * Q_STRIDE + first;
+        // unroll i 4
+        let q_$i = q[origin + min(at + $iu, SIZE - 1u)];
+        // end
+        return within(at, vec4<f32>(q_0, q_1, q_2, q_3));
+    }
+    if (lane < 3u * quads) {
+        let origin = G_OFFSET + row * G_STRIDE + first;
+        // unroll i 4
+        let g_$i = g[origin + min(at + $iu, SIZE - 1u)];
+        // end
+        return within(at, exp(vec4<f32>(g_0, g_1, g_2, g_3)));
+    }
+    return vec4<f32>();
 }
 
-fn place(side: u32, lane: u32, numbers: vec3<f32>) {
-    if (lane < 16u * SLICES) {
-        keys[side + lane / 4u][lane % 4u] = numbers.x;
-        queries[side + lane / 4u][lane % 4u] = numbers.y;
-        decays[side + lane / 4u][lane % 4u] = numbers.z;
+fn within(at: u32, numbers: vec4<f32>) -> vec4<f32> {
+    let places = vec4<u32>(at) + vec4<u32>(0u, 1u, 2u, 3u);
+    return select(vec4<f32>(), numbers, places < vec4<u32>(SIZE));
+}
+
+fn place(side: u32, lane: u32, numbers: vec4<f32>) {
+    let quads = 4u * SLICES;
+    if (lane < 3u * quads) {
+        staged[128u * (lane / quads) + side + lane % quads] = numbers;
     }
+}
+
+fn sixteen(at: u32) -> mat4x4<f32> {
+    return mat4x4<f32>(staged[at], staged[at + 1u], staged[at + 2u], staged[at + 3u]);
 }
 
 fn value_of(row: u32, head: u32, column: u32) -> f32 {

@@ -16,7 +16,7 @@ override WIDTH: u32;
 override THREADS: u32; // 8 × WIDTH
 
 // In turn: the state [PADDED, WIDTH], sums of 4 runs of keys [4, 8 × 4 rows, WIDTH], and what the
-// tokens write [16, WIDTH].
+// tokens write into each column [4 × 4 tokens, WIDTH].
 var<workgroup> held: array<vec4<f32>, 1024>;
 
 @compute @workgroup_size(THREADS)
@@ -93,10 +93,7 @@ fn main(
         // end
         workgroupBarrier();
         if (sum_rows < 4u) {
-            // unroll t 4
-            held[(4u * sum_rows + $tu) * quads + sum_column / 4u][sum_column % 4u] =
-                sum[$t] - all[$t];
-            // end
+            held[sum_rows * WIDTH + lane % WIDTH] = sum - all;
         } else {
             // unroll t 4
             if (row + 4u * sum_rows - 16u + $tu <= last && out_column < SIZE) {
@@ -112,12 +109,13 @@ fn main(
             // end
             // unroll a 4
             {
-                let written = mat4x4<f32>(
-                    held[(4u * $au) * quads + quad],
-                    held[(4u * $au + 1u) * quads + quad],
-                    held[(4u * $au + 2u) * quads + quad],
-                    held[(4u * $au + 3u) * quads + quad],
+                let of_columns = mat4x4<f32>(
+                    held[$au * WIDTH + quad],
+                    held[$au * WIDTH + quads + quad],
+                    held[$au * WIDTH + 2u * quads + quad],
+                    held[$au * WIDTH + 3u * quads + quad],
                 );
+                let written = transpose(of_columns); // a column a token
                 // unroll i 4
                 m[$i] += written * parts[begin + 16u * (4u * place + $iu) + 8u + $au];
                 // end
