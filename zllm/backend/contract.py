@@ -126,8 +126,10 @@ class StepLayout:
             self._place(name, 1)
         for name in self.ROW:
             self._place(name, key.rows)
+        first = self.words
         for name in self.SEQ + self.SEQ_STATE + self.SEQ_SAMPLING:
             self._place(name, key.seqs)
+        self.sequences = slice(first, self.words)  # the words of sequence s: [s :: seqs]
         for group in groups:
             self._place(f"{group.name}.row_slot", key.rows)  # where each new row is written
             self._place(f"{group.name}.table", key.seqs * self.table_entries[group.name])

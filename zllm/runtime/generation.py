@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zllm.backend.contract import BIAS, PENALTIES, StepLayout
 from zllm.kv_cache.paged import PageTable
 from zllm.kv_cache.planes import PlaneTable
 
@@ -54,6 +55,27 @@ class Generation:
         return self.temperature <= 0 and not self.penalised and not self.biased
 
 
+class SamplingWords(NamedTuple):
+    """What the step words of every round say of a generation; floats and seeds as int32 bits."""
+
+    flags: int
+    seed: tuple[int, ...]
+    settings: tuple[int, ...]  # StepLayout.SEQ_SAMPLING
+
+
+NO_SAMPLING = SamplingWords(0, (0, 0), (0,) * len(StepLayout.SEQ_SAMPLING))
+
+
+def sampling_words(generation: Generation) -> SamplingWords:
+    flags = PENALTIES if generation.penalised else 0
+    flags |= BIAS if generation.biased else 0
+    seed = np.array(generation.seed, np.uint32).view(np.int32)
+    values = [getattr(generation, name) for name in StepLayout.SEQ_SAMPLING]
+    settings = np.array(values, np.float32).view(np.int32)
+    settings[StepLayout.SEQ_SAMPLING.index("top_k")] = generation.top_k  # the one integer
+    return SamplingWords(flags, tuple(seed.tolist()), tuple(settings.tolist()))
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """A token as the sampler drew it."""
@@ -84,12 +106,14 @@ class Sequence:
     cached_tokens: int = 0  # of the prompt, reused from the prefix cache
     finish: Finish | None = None
     error: str = ""
+    sampling: SamplingWords = field(init=False)
     unbanned: bool = False  # stop tokens may be drawn again after min_tokens
     drawn: deque[Drawn] = field(default_factory=deque)  # for the reader to take
 
     def __post_init__(self) -> None:
         self.tokens = list(self.generation.prompt)
         self.target = len(self.tokens)
+        self.sampling = sampling_words(self.generation)
 
     @property
     def answered(self) -> int:

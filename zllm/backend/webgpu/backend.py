@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +81,8 @@ def open_backend(
         kv_dtype=kv_dtype or "f16",
     )
     if oracle is not None and verdicts is not None:
-        backend.check_kernels(Verdicts(verdicts, adapter_of(device.info)), oracle)
+        known = Verdicts(verdicts, adapter_of(device.info))
+        backend.check_kernels(known, oracle, later=sys.platform == "emscripten")
     return backend
 
 
@@ -122,9 +124,10 @@ class WebGpuBackend:
         self._carry = Carry(device, lanes)
         self._banks: dict[str, tuple[Bank, ...]] = {}
         self._stores: dict[str, Store] = {}
-        self._groups: dict[str, Group] = {}
+        self._slots = 0  # tokens that the largest cache holds
         self._kv_dtype: Dtype = kv_dtype
         self._lowering: Lowering = launch.lower
+        self._trust: Trust | None = None
         self._closed = False
 
     def load(
@@ -150,15 +153,15 @@ class WebGpuBackend:
 
     def new_cache(self, name: str, spec: CacheSpec, /, *, group: Group) -> Cache:
         self._stores[name] = open_store(self.device, name, spec, group, self._kv_dtype)
-        self._groups[group.name] = group
+        if group.page_slots > 1:  # not planes
+            self._slots = max(self._slots, (group.pages - 1) * group.page_slots)
         if self._host is not None:
             self._host.caches[name] = spec, group
         return Cache(name, group.name)
 
     def copy_slots(self, group: str, source: Sequence[int], target: Sequence[int], /) -> None:
-        for store in self._stores.values():
-            if store.group == group:
-                copy_slots(self._pool, store, source, target)
+        stores = [store for store in self._stores.values() if store.group == group]
+        copy_slots(self._pool, stores, source, target)
 
     def write_lane(
         self, lane: int, /, *, counts: NDArray[np.int32] | None, bias: NDArray[np.float32] | None
@@ -170,14 +173,17 @@ class WebGpuBackend:
         context = FIRST_CONTEXT
         while context < key.context:
             context *= CONTEXT_STEP
-        paged = [g for g in self._groups.values() if g.page_slots > 1]  # not planes
-        slots = max(((g.pages - 1) * g.page_slots for g in paged), default=context)
-        context = max(min(context, slots), key.context)
+        context = max(min(context, self._slots or context), key.context)
         rows = seqs if key.rows == key.seqs else _row_bucket(key.rows, seqs, self._row_buckets)
-        return replace(key, rows=rows, seqs=seqs, context=context)
+        return PlanKey(rows, seqs, context, key.emit, key.sampler, key.top_logprobs)
 
-    def check_kernels(self, verdicts: Verdicts, oracle: Callable[[int], Reference]) -> None:
-        """From now on, use no kernel that is not known to be right or was found so."""
+    def check_kernels(
+        self, verdicts: Verdicts, oracle: Callable[[int], Reference], *, later: bool = False
+    ) -> None:
+        """From now on, use no kernel that is not known to be right or was found so.
+
+        later: not before `settle` is awaited.
+        """
 
         def scratch(lowering: Lowering, on_host: frozenset[str], lanes: int) -> WebGpuBackend:
             made = WebGpuBackend(
@@ -191,7 +197,12 @@ class WebGpuBackend:
             return made
 
         half = HALF if self._kv_dtype == "f16" else frozenset()
-        self._lowering = Trust(verdicts, oracle, scratch, half).lowered
+        self._trust = Trust(verdicts, oracle, scratch, half, later=later)
+        self._lowering = self._trust.lowered
+
+    async def settle(self) -> bool:
+        """Check the kernels of the plans made so far. True: make them anew, one is wrong."""
+        return self._trust is not None and await self._trust.settle()
 
     async def profile(self, plan: WebGpuPlan, position: int) -> list[tuple[str, float]]:
         """(op, seconds) of a decode round at a position, the longest first."""
@@ -211,6 +222,7 @@ class WebGpuBackend:
         banks = self._banks
         outcomes = self_check(
             recordings,
+            self.device.info,
             lambda weight: banks[weight.name],
             scratch,
             oracle,

@@ -95,20 +95,23 @@ def _check(device: Device, spec: CacheSpec, group: Group, slot_bytes: int) -> No
     )
 
 
-def copy_slots(pool: Pool, store: Store, source: Sequence[int], target: Sequence[int]) -> None:
-    """Copies inside one buffer are not allowed, so they pass through another."""
-    runs = list(_runs(source, target))
-    if not runs:
+def copy_slots(
+    pool: Pool, stores: Sequence[Store], source: Sequence[int], target: Sequence[int]
+) -> None:
+    """Copies inside one buffer are not allowed, so they pass through another, in one submit."""
+    slot_bytes = sum(sum(store.slot_bytes) for store in stores)
+    if not source or not slot_bytes:
         return
-    scratch = Lease(pool).take(max(store.slot_bytes) * len(source), "copied slots")
-    for buffer, size in zip(store.buffers, store.slot_bytes, strict=True):
-        at = 0
-        out, back = [], []
-        for first, to, count in runs:
-            out.append((buffer, first * size, scratch, at, count * size))
-            back.append((scratch, at, buffer, to * size, count * size))
-            at += count * size
-        pool.device.copy([*out, *back])
+    scratch = Lease(pool).take(slot_bytes * len(source), "copied slots")
+    at = 0
+    out, back = [], []
+    for store in stores:
+        for buffer, size in zip(store.buffers, store.slot_bytes, strict=True):
+            for first, to, count in _runs(source, target):
+                out.append((buffer, first * size, scratch, at, count * size))
+                back.append((scratch, at, buffer, to * size, count * size))
+                at += count * size
+    pool.device.copy([*out, *back])
 
 
 def _runs(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[int, int, int]]:
