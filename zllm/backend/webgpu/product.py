@@ -25,6 +25,7 @@ ROWS_THREADS = 64  # of a workgroup that reduces over rows of experts
 CODES = ("q4_0", "q4_1", "q8_0")
 NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
+QUAD = 4  # lanes of the smallest subgroups: they read four quads of x together
 STAGED_QUADS = 1024  # 16 KiB
 FULL_THREADS = 1 << 16  # of a grid
 LEAST_THREADS = 1 << 15  # of a grid; an H200 runs eight times as many at once
@@ -166,7 +167,7 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
     if residual is not None:
         values |= {"RESIDUAL_OFFSET": residual.offset, "RESIDUAL_STRIDE": residual.stride}
     shape = _shape(product, bank, rows, info)
-    decode = gpu_sources(bank.format) if not info.software else FORMATS[bank.format].sources
+    decode = lanes_sources(bank.format, info) if info.software else gpu_sources(bank.format)
     wgsl = compose(_input(product, bank), *decode, "silu", "activation", "product", *shape.sources)
     sizes = "".join(f"const {name}: u32 = {value}u;\n" for name, value in shape.text.items())
     wgsl = sizes + unroll(wgsl, shape.text)
@@ -186,7 +187,22 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
 
 def gpu_sources(format: str) -> tuple[str, ...]:
     """With the unpacking that suits GPUs; decoded values are the same."""
-    return tuple("unpack" if name == "spread" else name for name in FORMATS[format].sources)
+    sources = FORMATS[format].sources
+    return tuple("unpack" if name.startswith("spread") else name for name in sources)
+
+
+def lanes_sources(format: str, info: DeviceInfo) -> tuple[str, ...]:
+    """Of product_lanes: how x is read, and the format."""
+    sources = FORMATS[format].sources
+    if not shares_x(info):
+        return ("entry_alone", *sources)
+    shared = ("x_shared" if name == "x_alone" else name for name in sources)
+    return ("entry_shared", *shared)
+
+
+def shares_x(info: DeviceInfo) -> bool:
+    """SwiftShader's lanes are SSE words, and it gathers even what they all read."""
+    return info.software and info.subgroup_size == QUAD
 
 
 def _input(product: Product, bank: Bank) -> str:
@@ -209,9 +225,7 @@ def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
     """What suits the device and the sizes."""
     tokens, gated, tuning = product.x.rows, product.gated is not None, info.tuning
     if info.software:
-        threads = lanes_threads(rows)
-        grid = (ceil_div(rows, (4 if gated else 8) * threads), ceil_div(tokens, LANES_TOKENS), 1)
-        return Shape(("product_lanes",), {"THREADS": threads}, grid)
+        return _lanes_shape(rows, tokens, gated, info)
     if tokens <= tuning.few_tokens:
         one = _one_shape(product, bank, rows, info) if tokens == 1 else None
         return one or _few_shape(bank, rows, tokens, gated, info)
@@ -227,6 +241,18 @@ def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
     tiles = ceil_div(rows, TILE_ROWS // 2 if gated else TILE_ROWS)
     grid = (min(tiles, info.max_grid), ceil_div(tokens, TILE_TOKENS), 1)
     return Shape(("product_tile",), {"TILES": tiles}, grid)
+
+
+def _lanes_shape(rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
+    """Measured on SwiftShader and lavapipe."""
+    shares = shares_x(info)
+    threads = QUAD if shares else lanes_threads(rows)
+    half = 6 if shares and tokens == 1 else 4
+    batch = min(tokens, LANES_TOKENS)
+    own = half if gated else 2 * half
+    grid = (ceil_div(rows, own * threads), ceil_div(tokens, batch), 1)
+    text = {"HALF": half, "BATCH": batch}
+    return Shape(("product_lanes",), {"THREADS": threads}, grid, text)
 
 
 def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:

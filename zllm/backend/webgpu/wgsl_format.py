@@ -77,7 +77,7 @@ def _listed(values: str, scales: str, scale_bits: int) -> WgslFormat:
 def _planes(values: tuple[str, ...], planes: Planes) -> WgslFormat:
     codes = ("codes_8",) if planes.bits == 8 else (f"codes_{planes.bits}", "codes")
     scales = ("scales", "factors", planes.scales)
-    sources = ("block32", "words", *codes, *values, *scales, "decode_scaled")
+    sources = ("x_alone", "block32", "words", *codes, *values, *scales, "decode_scaled")
     return WgslFormat(32, 0, 0, sources, planes)
 
 
@@ -86,11 +86,11 @@ STORED = {
     "f32": WgslFormat(8, 32, 0, ("block8", "decode_f32")),
     "f16": WgslFormat(8, 16, 0, ("block8", "decode_f16")),
     "bf16": WgslFormat(8, 16, 0, ("block8", "decode_bf16")),
-    "q4_0": WgslFormat(32, 18, 2, ("block32", "spread", "decode_q4_0")),
-    "q4_1": WgslFormat(32, 20, 4, ("block32", "spread", "decode_q4_1")),
-    "q8_0": WgslFormat(32, 34, 2, ("block32", "spread", "decode_q8_0")),
+    "q4_0": WgslFormat(32, 18, 2, ("x_alone", "block32", "spread_nibbles", "decode_q4_0")),
+    "q4_1": WgslFormat(32, 20, 4, ("x_alone", "block32", "spread_nibbles", "decode_q4_1")),
+    "q8_0": WgslFormat(32, 34, 2, ("x_alone", "block32", "spread", "decode_q8_0")),
     # Cut into blocks of 32: 16 bytes of nibbles, 8 of upper bits, and 4 of scales.
-    "q6_k": WgslFormat(32, 28, 4, ("block32", "spread", "decode_q6_k")),
+    "q6_k": WgslFormat(32, 28, 4, ("x_alone", "block32", "spread", "decode_q6_k")),
     "q5_0": _integers(5, 16, "scales_f16", 16),
     "q5_1": _integers(5, 0, "scales_f16_min", 32),
     "q2_k": _integers(2, 0, "scales_i8_min", 64),

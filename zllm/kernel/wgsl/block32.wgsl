@@ -3,7 +3,7 @@ const PARTS: u32 = 4u; // of 8 elements in a block
 const TURN: u32 = 7u; // see product_staged.wgsl
 override BLOCKS: u32; // of a row
 
-// z: x times SPREAD, which undoes where in a word the format's integers stand.
+// z: x times SPREAD_LOW or _HIGH, which undo where in a word the format's integers stand.
 struct Input {
     z0: vec4<f32>,
     z1: vec4<f32>,
@@ -20,34 +20,10 @@ struct Input {
 
 // The x of block `block`; times the norm weight if the product normalises.
 fn input(row: u32, block: u32) -> Input {
-    let quad = 8u * block;
-    var a = x4(row, quad);
-    var b = x4(row, quad + 1u);
-    var c = x4(row, quad + 2u);
-    var d = x4(row, quad + 3u);
-    var e = x4(row, quad + 4u);
-    var f = x4(row, quad + 5u);
-    var g = x4(row, quad + 6u);
-    var h = x4(row, quad + 7u);
-    var squares = 0.0;
-    if (NORM) {
-        let sum = a * a + b * b + c * c + d * d + e * e + f * f + g * g + h * h;
-        squares = dot(sum, vec4<f32>(1.0));
-        a *= norm4(quad);
-        b *= norm4(quad + 1u);
-        c *= norm4(quad + 2u);
-        d *= norm4(quad + 3u);
-        e *= norm4(quad + 4u);
-        f *= norm4(quad + 5u);
-        g *= norm4(quad + 6u);
-        h *= norm4(quad + 7u);
-    }
-    let low = dot(a + b + c + d, vec4<f32>(1.0));
-    let high = dot(e + f + g + h, vec4<f32>(1.0));
+    let p = sixteen(row, 8u * block, SPREAD_LOW);
+    let q = sixteen(row, 8u * block + 4u, SPREAD_HIGH);
     return Input(
-        a * SPREAD, b * SPREAD, c * SPREAD, d * SPREAD,
-        e * SPREAD, f * SPREAD, g * SPREAD, h * SPREAD,
-        low, high, squares
+        p.a, p.b, p.c, p.d, q.a, q.b, q.c, q.d, p.sum, q.sum, p.squares + q.squares
     );
 }
 

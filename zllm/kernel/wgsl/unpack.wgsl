@@ -1,5 +1,6 @@
 // Four bytes of a word as floats: GPUs convert a byte in one instruction.
-const SPREAD = vec4<f32>(1.0);
+const SPREAD_LOW = vec4<f32>(1.0);
+const SPREAD_HIGH = SPREAD_LOW;
 
 fn spread_bytes(word: u32) -> vec4<f32> {
     return bytes(word);

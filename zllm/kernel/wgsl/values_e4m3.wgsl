@@ -1,7 +1,8 @@
 // Codes are E4M3 floats (zllm.quant.float8). With one more bit of exponent they are f16, 2^-8 of
 // their value; ±0x7f is NaN.
 const ZERO: f32 = 0.0;
-const SPREAD = vec4<f32>(1.0);
+const SPREAD_LOW = vec4<f32>(1.0);
+const SPREAD_HIGH = SPREAD_LOW;
 
 fn values(word: u32) -> vec4<f32> {
     let c = (vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu);

@@ -1,6 +1,7 @@
 // Codes are places in LIST, which needs no spreading.
 const ZERO: f32 = 0.0;
-const SPREAD = vec4<f32>(1.0);
+const SPREAD_LOW = vec4<f32>(1.0);
+const SPREAD_HIGH = SPREAD_LOW;
 
 fn values(word: u32) -> vec4<f32> {
     return vec4<f32>(
