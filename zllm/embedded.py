@@ -179,6 +179,22 @@ class Engine:
                 self._check_open()
                 return drive(forced_logits(self._loop, batch, lengths))
 
+    async def settle_kernels(self) -> None:
+        """In a page, where making a plan cannot wait: check the kernels in use, once per adapter.
+
+        Plans with a wrong one are made anew, of other kernels or with the reference.
+        """
+        self._check_open()
+        settle: Any = getattr(self.backend, "settle", None)
+        if settle is None:
+            return
+        while True:
+            for rows in (1, 2, self.backend.prefill_rows):
+                self._loop.plans.get(PlanKey(rows, 1, rows, "token"))
+            if not await settle():
+                return
+            self._loop.plans.forget()
+
     async def check_kernels(self) -> AsyncIterator[tuple[str, Outcome]]:
         """(what, outcome) of each kernel that decode and prefill use, held against the oracle."""
         self._check_open()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -50,8 +49,7 @@ def open_loop(model: Model, setup: Setup, progress: Progress | None = None) -> L
         resident=setup.resident,
         kv_dtype=setup.kv_dtype,
         reference_ops=setup.reference_ops,
-        # In a page a small case would have to be awaited, which making a plan cannot do.
-        verdicts=None if sys.platform == "emscripten" else cache_dir() / "kernels.json",
+        verdicts=cache_dir() / "kernels.json",
     )
     try:
         loop = _build(model, _fitted(model, setup, backend), backend, progress)

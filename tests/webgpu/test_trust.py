@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import warnings
 from collections.abc import Iterator
@@ -114,10 +115,39 @@ def test_a_dropped_column_gives_way_to_the_reference(
     assert len(told) == 1 and not probes  # the verdict was kept
 
 
+def test_a_page_checks_once_a_plan_is_made(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, probes: list[str]
+) -> None:
+    real = trust.Trust.__init__
+
+    def init(self: Any, *args: Any, later: bool) -> None:
+        real(self, *args, later=True)
+
+    monkeypatch.setattr(trust.Trust, "__init__", init)
+    seed(monkeypatch, ("rms_norm",), *COLUMN)
+    with opened() as (engine, told):
+        assert not probes and not cache.exists()
+        asyncio.run(engine.settle_kernels())
+        assert set(probes) > {"rms_norm", "linear", "attend"}
+        assert error_of(engine) <= TOLERANCE
+    assert len(told) == 1 and "the kernel of rms_norm is wrong on this adapter (" in told[0]
+    (verdicts,) = json.loads(cache.read_text())["adapters"].values()
+    assert list(verdicts.values()).count(WRONG) == 2  # with subgroups, and without
+    probes.clear()
+    with opened() as (engine, told):
+        asyncio.run(engine.settle_kernels())
+        assert error_of(engine) <= TOLERANCE
+    assert not probes and len(told) == 1
+
+
 def test_the_fault_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without trust the same fault spoils the logits."""
     seed(monkeypatch, ("rms_norm",), *COLUMN)
-    monkeypatch.setattr(trust.Trust, "_probe", lambda *args, **more: (set(), ""))
+
+    async def nothing(*_: Any, **__: Any) -> tuple[set[str], str]:
+        return set(), ""
+
+    monkeypatch.setattr(trust.Trust, "_probe", nothing)
     with opened() as (engine, _):
         assert error_of(engine) > 1e-2
 
@@ -144,10 +174,10 @@ def test_a_refused_shader_gives_way(monkeypatch: pytest.MonkeyPatch, wrong: str)
 
 
 def test_short_memory_is_no_verdict(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def short(*args: Any, **more: Any) -> Any:
+    async def short(*args: Any, **more: Any) -> Any:
         raise BackendError("activations: 1.0 MiB of device memory: the device is out of memory")
 
-    monkeypatch.setattr("zllm.backend.selftest.run.check", short)
+    monkeypatch.setattr("zllm.backend.selftest.run.checked", short)
     with pytest.raises(BackendError, match="out of memory"), opened():
         pass
     assert not cache.exists()

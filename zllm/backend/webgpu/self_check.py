@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zllm.backend.contract import Op, PlanKey, Recording, Weight
-from zllm.backend.webgpu.trust import HALF, stored_formats
+from zllm.backend.webgpu.device import DeviceInfo
+from zllm.backend.webgpu.launch import fuse
+from zllm.backend.webgpu.trust import HALF, plain, stored_formats
 
 if TYPE_CHECKING:
     from zllm.backend.selftest.compare import Outcome
@@ -25,13 +27,14 @@ class _Formats:
 
 async def self_check(
     recordings: Sequence[Recording],
+    info: DeviceInfo,
     banks: Callable[[Weight], Sequence[Bank]],
     scratch: Callable[[int], Any],
     oracle: Any,
     *,
     half: bool,
 ) -> AsyncIterator[tuple[str, Outcome]]:
-    """(op and formats, outcome) of each distinct op of the recordings.
+    """(op and formats, outcome) of each distinct op of the recordings as the device runs them.
 
     scratch: a backend of the device with so many lanes. oracle: one with LANES lanes.
     """
@@ -42,8 +45,9 @@ async def self_check(
     formats_of: Any = _Formats(banks)
     seen: set[Any] = set()
     for recording in recordings:
-        for op in recording.ops:
-            if op.name not in RECIPES:
+        for op in fuse(recording.ops, info):
+            single, norm = plain(op)
+            if single.name not in RECIPES:
                 continue
             formats = stored_formats(op, formats_of)
             kind = _kind(op, recording.key, formats.values())
@@ -52,7 +56,7 @@ async def self_check(
             seen.add(kind)
             backend = scratch(LANES)
             try:
-                case = case_of(op, recording.key, formats)
+                case = case_of(single, recording.key, formats, norm=norm)
                 outcome = await checked(case, backend, oracle, half=HALF if half else ())
             finally:
                 backend.release()

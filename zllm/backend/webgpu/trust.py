@@ -1,15 +1,17 @@
 """Kernels are checked before they are used: once per adapter and WGSL text, on a small case.
 
-A wrong one gives way to another variant of the same op, and at last to the reference.
+A wrong one gives way to another variant of the same op, and at last to the reference. In a page
+making a plan cannot wait for a device: there the checks are put off until `settle` is awaited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from zllm.backend.contract import Op, Value, Weight
+from zllm.backend.contract import Op, PlanKey, Value, Weight
+from zllm.backend.drive import drive
 from zllm.backend.verdicts import RIGHT, UNREACHED, WRONG, Verdicts, digest
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch
 from zllm.backend.webgpu.launch import lower, missing
@@ -47,8 +49,22 @@ Lowering = Callable[[Op, "Compiler"], "list[Dispatch] | None"]
 OpenScratch = Callable[[Lowering, frozenset[str], int], Any]  # how, ops on the host, lanes
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Kernels without a verdict, and the op of a plan that they serve."""
+
+    op: Op
+    key: PlanKey
+    formats: dict[str, tuple[str, ...]]  # of its matrices
+    info: DeviceInfo  # as its launcher was told
+    unknown: frozenset[str]  # digests
+
+
 class Trust:
-    """The lowering of a backend that uses no kernel without a verdict."""
+    """The lowering of a backend that uses no kernel without a verdict.
+
+    later: verdicts are found by `settle`; until then what has none is used.
+    """
 
     def __init__(
         self,
@@ -56,27 +72,34 @@ class Trust:
         oracle: Callable[[int], Reference],
         scratch: OpenScratch,
         half: frozenset[str],
+        *,
+        later: bool,
     ) -> None:
         self._verdicts = verdicts
         self._oracle = oracle
         self._scratch = scratch
         self._half = half
+        self._later = later
+        self._open: dict[frozenset[str], Question] = {}
+        self._why: dict[str, str] = {}  # an op's kernel was found wrong
         self._told: set[str] = set()
 
     def lowered(self, op: Op, compiler: Compiler) -> list[Dispatch] | None:
         """The dispatches of the first variant whose kernels are right; None: the reference."""
-        why = ""
         for what, info in variants(compiler.info):
             if what and missing(plain(op)[0], info) is not None:
                 continue
             with compiler.seen_as(info):
                 dispatches = lower(op, compiler)
-            why = self._check(op, compiler, info, dispatches) or why
-            if not any(self._verdicts.of[d] == WRONG for d in digests(op, dispatches)):
-                if what:
+            used = digests(op, dispatches)
+            if unknown := used - self._verdicts.of.keys():
+                formats = stored_formats(op, compiler)
+                self._ask(Question(op, compiler.key, formats, info, frozenset(unknown)))
+            if not any(self._verdicts.of.get(d) == WRONG for d in used):
+                if what and used <= self._verdicts.of.keys():
                     self._tell(op, f"replaced by the kernels {what}")
                 return dispatches
-        self._tell(op, "replaced by the NumPy reference, which is slow", why)
+        self._tell(op, "replaced by the NumPy reference, which is slow", self._why.get(op.name, ""))
         return None
 
     def _tell(self, op: Op, done: str, why: str = "") -> None:
@@ -85,54 +108,63 @@ class Trust:
             detail = f" ({why})" if why else ""
             notice(f"webgpu: the kernel of {op.name} is wrong on this adapter{detail}: {done}")
 
-    def _check(
-        self, op: Op, compiler: Compiler, info: DeviceInfo, dispatches: Sequence[Dispatch]
-    ) -> str:
-        """Verdicts for all of `dispatches`; what was wrong, if something was found now."""
-        unknown = digests(op, dispatches) - self._verdicts.of.keys()
-        if not unknown:
-            return ""
+    def _ask(self, question: Question) -> None:
+        if self._later:
+            self._open[question.unknown] = question
+        else:
+            drive(self._answer(question))
+
+    async def settle(self) -> bool:
+        """Find the verdicts that were put off. True if a plan uses a kernel that is wrong."""
+        wrong = False
+        while self._open:
+            _, question = self._open.popitem()
+            wrong |= await self._answer(question)
+        return wrong
+
+    async def _answer(self, question: Question) -> bool:
+        """Verdicts for the kernels in question; whether one is wrong."""
+        unknown = question.unknown - self._verdicts.of.keys()
         found: dict[str, str] = {}
-        message = ""
         for larger in (False, True):
-            used, message = self._probe(op, compiler, info, larger=larger)
+            if unknown <= found.keys():
+                break
+            used, message = await self._probe(question, larger=larger)
             fresh = used - self._verdicts.of.keys() - found.keys()
             found |= dict.fromkeys(fresh, WRONG if message else RIGHT)
-            if message or unknown <= found.keys():
+            if message:
+                self._why[question.op.name] = message
                 break
         self._verdicts.add(dict.fromkeys(unknown, UNREACHED) | found)
-        return message
+        return any(self._verdicts.of[d] == WRONG for d in question.unknown)
 
-    def _probe(
-        self, op: Op, compiler: Compiler, info: DeviceInfo, *, larger: bool
-    ) -> tuple[set[str], str]:
-        """The kernels that a small case of `op` ran, and what was wrong with its results."""
+    async def _probe(self, question: Question, *, larger: bool) -> tuple[set[str], str]:
+        """The kernels that a small case of the op ran, and what was wrong with its results."""
         from zllm.backend.selftest.case import LANES
         from zllm.backend.selftest.cases import case_of
         from zllm.backend.selftest.reduce import SMALL
-        from zllm.backend.selftest.run import check
+        from zllm.backend.selftest.run import checked
 
-        single, norm = plain(op)
+        single, norm = plain(question.op)
         used: set[str] = set()
 
         def lowering(other: Op, scratch: Compiler) -> list[Dispatch]:
-            with scratch.seen_as(info):
+            with scratch.seen_as(question.info):
                 dispatches = lower(other, scratch)
-            if other.name == op.name:
+            if other.name == question.op.name:
                 used.update(digests(other, dispatches))
             return dispatches
 
         try:
             size = replace(SMALL, **LARGER) if larger else SMALL
-            formats = stored_formats(op, compiler)
-            case = case_of(single, compiler.key, formats, size=size, norm=norm)
+            case = case_of(single, question.key, question.formats, size=size, norm=norm)
         except (KeyError, AssertionError):  # there is no such case
             return used, ""
         own = {single.name} if norm is None else {single.name, norm.name}
         scratch = self._scratch(lowering, (case.ops | {"embed", "logits"}) - own, LANES)
         try:
-            half, judge = self._half, self._oracle(LANES)
-            return used, check(case, scratch, judge, half=half).message
+            outcome = await checked(case, scratch, self._oracle(LANES), half=self._half)
+            return used, outcome.message
         except BackendError as error:
             if not str(error).startswith(REFUSED):
                 raise  # memory that is short, a device that is lost: no word on the kernel
