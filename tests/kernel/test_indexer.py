@@ -130,6 +130,23 @@ def test_select(bench: Bench, rng: np.random.Generator, spec: SelectSpec, levels
     assert np.isnan(bench.values(out)[VALID:]).all()
 
 
+def test_a_long_context(bench: Bench, rng: np.random.Generator) -> None:
+    """More keys than eight threads of a software adapter get through."""
+    context, spec = 1 << 18, SelectSpec(1, 4, 50)
+    pages = 1 + rng.permutation(context // PAGE_SLOTS)
+    key = PlanKey(1, 1, context, "none")
+    bench.plan(key, pages=len(pages) + 1, position=[context - 1], full_table=pages)
+    q, weights = rng.standard_normal((1, 4)).astype(np.float32), np.ones((1, 1), np.float32)
+    held = rng.standard_normal((PAGE_SLOTS * (len(pages) + 1), 4)).astype(np.float32)
+    out = bench.output(1, spec.width)
+    cache = bench.store_of("index", (held,))
+    bench.run("select", (bench.input(q), bench.input(weights), cache), (out,), spec)
+    keys = held.reshape(-1, PAGE_SLOTS, 4)[pages].reshape(-1, 4)
+    scores = np.maximum(keys @ q[0], 0)
+    expected = np.sort(np.argsort(-scores, kind="stable")[: spec.width])
+    np.testing.assert_array_equal(bench.values(out).view(np.int32)[0], expected)
+
+
 def chosen(bench: Bench, out: Value) -> NDArray[np.int32]:
     return bench.values(out).view(np.int32)[:VALID]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zllm.attention.dsa import SelectSpec
 from zllm.backend.contract import Op
-from zllm.backend.webgpu.device import Access, Buffer, Dispatch, Kernel
+from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
 from zllm.backend.webgpu.lowering import Context
@@ -13,6 +13,9 @@ from zllm.kernel.wgsl.unroll import unroll
 
 SCORE_BYTES = 64 << 20  # of the rows that are scored at once
 TILE_KEYS = 32
+# llvmpipe ends a thread's loops silently after 65,535 turns in all, nested ones counted; each key
+# takes about six.
+LANE_KEYS = 8192
 
 
 def missing_selection(spec: SelectSpec) -> str | None:
@@ -98,7 +101,7 @@ def _choose(
     rate, expand, most, stride = how
     out, info, at = context.view(op.outs[0]), context.info, context.layout.offset
     values: dict[str, float] = {
-        "THREADS": 8 if info.software else 256,
+        "THREADS": choosing_threads(stride, info),
         "ROWS": rows,
         "BEGIN": begin,
         "SCORES_STRIDE": stride,
@@ -113,3 +116,10 @@ def _choose(
     access: tuple[Access, ...] = ("read", "read", "write")
     kernel = Kernel("choose_scored", compose("choose_scored"), access, constants(values))
     return Dispatch(kernel, (scores, context.step, out.buffer), strided_grid(rows, info))
+
+
+def choosing_threads(keys: int, info: DeviceInfo) -> int:
+    """Of a row's workgroup. Software adapters like a subgroup, as long as it comes to an end."""
+    if not info.software:
+        return 256
+    return min(max(8, 1 << (ceil_div(keys, LANE_KEYS) - 1).bit_length()), 256)
