@@ -85,7 +85,7 @@ def refused_shader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         backend.WebGpuBackend,
         "check_kernels",
-        lambda self, *args: setattr(self, "_lowering", lower),
+        lambda self, *args, **more: setattr(self, "_lowering", lower),
     )
 
 
