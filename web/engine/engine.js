@@ -137,7 +137,7 @@ export class Engine {
     const inner = new AbortController();
     const both = signal ? AbortSignal.any([signal, inner.signal]) : inner.signal;
     let done = false, failure = null;
-    const push = chunk => { queue.push(chunk); wake(); };
+    const push = chunk => { queue.push(JSON.parse(chunk)); wake(); };
     this.port.call("generate", { request }, { chunk: push, picture: seen => this.onpicture(seen) }, both)
       .catch(error => { failure = error; })
       .finally(() => { done = true; wake(); });

@@ -157,22 +157,31 @@ class Gpu {
     }
   }
 
-  /** One round: the promise is of its result's bytes. */
+  /** One round: once its promise `done`, which never fails, is kept, `taken` gives its result's bytes. */
   submit(program, address, size) {
-    if (this.lost) throw new Error(`the device is lost: ${this.lost}`);
-    const bytes = Math.max(4, Math.ceil(program.resultBytes / 4) * 4);
-    const readback = this.readback(bytes);
+    this.check();
+    const round = { readback: this.readback(program.resultBytes), size: program.resultBytes, done: null, error: null };
+    round.done = this.run(program, address, size, round.readback).catch(error => { round.error = error; });
+    return round;
+  }
+
+  run(program, address, size, readback) {
     if (!program.ready && !this.waiting.length) {
       if (program.step) this.device.queue.writeBuffer(program.step, 0, this.heap(), address, size);
-      return this.encode(program, readback).then(() => this.taken(readback, program.resultBytes));
+      return this.encode(program, readback);
     }
     const words = this.heap().slice(address, address + size);
     return new Promise((resolve, reject) => this.inOrder(program.ready, () => {
       try {
         if (program.step) this.device.queue.writeBuffer(program.step, 0, words);
-        this.encode(program, readback).then(() => resolve(this.taken(readback, program.resultBytes)), reject);
+        resolve(this.encode(program, readback));
       } catch (error) { reject(error); }
     }));
+  }
+
+  check() {
+    if (this.lost) throw new Error(`the device is lost: ${this.lost}`);
+    if (this.faults.length) throw new Error(this.takeFaults());
   }
 
   encode(program, readback) {
@@ -203,7 +212,9 @@ class Gpu {
     return this.free.get(capacity)?.pop() ?? this.device.createBuffer({ size: capacity, usage: READBACK, label: "readback" });
   }
 
-  taken(readback, size) {
+  taken({ readback, size, error }) {
+    if (error) throw error;
+    this.check();
     const data = new Uint8Array(readback.getMappedRange(0, Math.max(4, Math.ceil(size / 4) * 4))).slice(0, size);
     readback.unmap();
     if (!this.free.has(readback.size)) this.free.set(readback.size, []);
@@ -234,7 +245,7 @@ class Gpu {
   async subgroupSize() {
     const size = this.buffer(4, "subgroup size");
     const kernel = { key: "subgroup size", name: "subgroup_size", wgsl: PROBE, access: ["write"], constants: {}, entry: "main", now: true };
-    await this.submit(this.program([[kernel, [size], [1, 1, 1]]], null, null, 0), 0, 0);
+    await this.submit(this.program([[kernel, [size], [1, 1, 1]]], null, null, 0), 0, 0).done;
     const [data] = await this.fetch([size, 0, 4]);
     size.destroy();
     return new Uint32Array(data.slice().buffer)[0];

@@ -74,8 +74,8 @@ const OPS = {
     await booted;
     if (signal.aborted) return;
     signal.addEventListener("abort", () => python.cancel(id));
-    await python.generate(id, JSON.stringify(request), chunk => say(id, "chunk", JSON.parse(chunk)),
-      seen => say(id, "picture", JSON.parse(seen)));
+    await stepped(python.steps(id, JSON.stringify(request), chunk => say(id, "chunk", chunk),
+      seen => say(id, "picture", JSON.parse(seen))));
   }),
 
   check: id => stoppable(id, async signal => {
@@ -94,6 +94,35 @@ const OPS = {
   /** End what message `target` began. */
   stop: (_, { target }) => stops.get(target)?.abort(),
 };
+
+/**
+ * Run a coroutine of Python: `step` goes on to its next wait and returns what to wait for, or nothing
+ * to let messages in, or false at the end; it is told how long that took. As a task of asyncio it
+ * would open a message channel for every turn.
+ */
+async function stepped(step) {
+  let waited = 0;
+  try {
+    for (let wait; (wait = step(waited)) !== false;) {
+      const began = performance.now();
+      try { await (wait ?? turn()); } catch { /* Python asks what it waited for */ }
+      waited = performance.now() - began;
+      if (wait instanceof pyodide.ffi.PyProxy) wait.destroy();
+    }
+  } finally {
+    step.destroy();
+  }
+}
+
+const channel = new MessageChannel();
+const turns = [];
+channel.port1.onmessage = () => turns.shift()();
+
+/** The next turn of the event loop. */
+function turn() {
+  channel.port2.postMessage(null);
+  return new Promise(resolve => turns.push(resolve));
+}
 
 function chosen(list) {
   const folder = list[0]?.webkitRelativePath?.split("/")[0];

@@ -151,6 +151,29 @@ async def info() -> str:
     )
 
 
+def steps(
+    id: int, request: str, post: Callable[[str], None], show: Callable[[str], None]
+) -> Callable[[float], Any]:
+    """`generate` for engine/worker.js, which calls what is returned until that says False.
+
+    It takes the milliseconds that the last wait took, and returns what to wait for: a promise, a
+    future, or None for a turn of the event loop.
+    """
+    main = generate(id, request, post, show)
+    send = main.send
+    started = False
+
+    def step(waited_ms: float) -> Any:
+        nonlocal started
+        value, started = waited_ms if started else None, True
+        try:
+            return send(value)
+        except StopIteration:
+            return False
+
+    return step
+
+
 async def generate(
     id: int, request: str, post: Callable[[str], None], show: Callable[[str], None]
 ) -> None:

@@ -6,6 +6,7 @@ engine, and again after a loss.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Generator, Sequence
@@ -72,6 +73,7 @@ class BrowserDevice:
         self.held_bytes = 0
         self.waited_s = 0.0  # for rounds to be done, in all
         self._closed = False
+        self._submit, self._taken = gpu.submit, gpu.taken
         info, limits = gpu.info, gpu.info.limits
         self.info = DeviceInfo(
             name=info.name,
@@ -186,9 +188,20 @@ class BrowserDevice:
         return self._kernels[kernel]
 
     def submit(self, program: Any, step: memoryview) -> Any:
-        """The promise of a round's bytes."""
+        """A round of gpu.js, which looks itself whether the device is in order."""
         address, size = _place(step)
-        return self._call("submitting a round", self._gpu.submit, program, address, size)
+        try:
+            return self._submit(program, address, size)
+        except self._error as error:
+            raise self._failure("submitting a round", error) from None
+
+    def taken(self, round: Any) -> bytes:
+        """The result of a round that is done."""
+        try:
+            data: bytes = self._taken(round).to_bytes()
+        except self._error as error:
+            raise self._failure("waiting for a round", error) from None
+        return data
 
     def destroy(self, buffer: Buffer, /) -> None:
         assert isinstance(buffer, BrowserBuffer)
@@ -233,9 +246,6 @@ class BrowserDevice:
             return lost_error(self._gpu.lost)
         return BackendError(f"{what}: {_words(error)[:600]}")
 
-    def answer_error(self, error: Exception) -> BackendError:
-        return self._failure("waiting for a round", error)
-
 
 def lost_error(reason: str) -> DeviceLost:
     return DeviceLost(f"the GPU was lost ({reason})")
@@ -255,25 +265,19 @@ class BrowserProgram:
 class BrowserAnswer:
     """The result of one submit; awaiting it yields to the event loop."""
 
-    def __init__(self, device: BrowserDevice, promise: Any) -> None:
+    def __init__(self, device: BrowserDevice, round: Any) -> None:
         self._device = device
-        self._promise = promise
+        self._round = round
 
-    def __await__(self) -> Generator[Any, None, memoryview]:
-        return self._bytes().__await__()
-
-    async def _bytes(self) -> memoryview:
-        began = time.perf_counter()
-        try:
-            data = await self._promise
+    def __await__(self) -> Generator[Any, Any, memoryview]:
+        done = self._round.done
+        if asyncio.current_task() is None:  # engine/worker.js runs this, and says how long it took
+            self._device.waited_s += (yield done) / 1000
+        else:
+            began = time.perf_counter()
+            yield from done.__await__()
             self._device.waited_s += time.perf_counter() - began
-        except Exception as error:
-            if not isinstance(error, self._device._error):
-                raise
-            raise self._device.answer_error(error) from None
-        self._device.check_open()
-        view: memoryview = data.to_memoryview()
-        return view
+        return memoryview(self._device.taken(self._round))
 
 
 def _place(data: memoryview) -> tuple[int, int]:

@@ -102,12 +102,13 @@ def copy_slots(
     slot_bytes = sum(sum(store.slot_bytes) for store in stores)
     if not source or not slot_bytes:
         return
+    runs = list(_runs(source, target))
     scratch = Lease(pool).take(slot_bytes * len(source), "copied slots")
     at = 0
     out, back = [], []
     for store in stores:
         for buffer, size in zip(store.buffers, store.slot_bytes, strict=True):
-            for first, to, count in _runs(source, target):
+            for first, to, count in runs:
                 out.append((buffer, first * size, scratch, at, count * size))
                 back.append((scratch, at, buffer, to * size, count * size))
                 at += count * size
