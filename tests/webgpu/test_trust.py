@@ -17,12 +17,14 @@ import pytest
 from zllm.backend.selftest import cases
 from zllm.backend.verdicts import RIGHT, WRONG, Verdicts, digest
 from zllm.backend.webgpu import launch, trust
+from zllm.backend.webgpu.backend import WebGpuBackend
 from zllm.embedded import Engine
 from zllm.errors import BackendError, Notice
 
 pytestmark = pytest.mark.vulkan
 
-LLAMA = Path(__file__).parents[1] / "data" / "golden" / "llama"
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+LLAMA = GOLDEN / "llama"
 TOLERANCE = 1e-4  # of the largest logit
 
 
@@ -98,6 +100,37 @@ def test_right_kernels_are_probed_once(cache: Path, probes: list[str]) -> None:
     with opened() as (engine, told):
         assert error_of(engine) <= TOLERANCE
     assert not told and not probes
+
+
+@pytest.fixture
+def three_banks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices of experts are too large for a buffer."""
+    real = WebGpuBackend.load
+
+    def load(self: WebGpuBackend, name: str, parts: Any, /, **how: Any) -> Any:
+        together = how.get("together", 1)
+        if together > 1 and how.get("most") is None:
+            experts = sum(part.shape[0] for part in parts) // together
+            how["most"] = -(-experts // 3) * together
+        return real(self, name, parts, **how)
+
+    monkeypatch.setattr(WebGpuBackend, "load", load)
+
+
+@pytest.mark.usefixtures("three_banks")
+@pytest.mark.parametrize("choice", [">= BANK_FIRST_1", "> BANK_FIRST_1"], ids=["", "wrong"])
+def test_experts_of_several_banks(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, choice: str
+) -> None:
+    seed(monkeypatch, ("experts_lanes",), ">= BANK_FIRST_1", choice)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with Engine(model=GOLDEN / "qwen3_moe", backend="webgpu", context=128, lanes=2) as engine:
+            engine.logits([[1, 2, 3, 4, 5]], [4, 1])
+    wrong = [str(w.message) for w in told if "the kernel of experts is wrong" in str(w.message)]
+    (verdicts,) = json.loads(cache.read_text())["adapters"].values()
+    assert set(verdicts.values()) == ({RIGHT} if choice.startswith(">=") else {RIGHT, WRONG})
+    assert len(wrong) == (0 if choice.startswith(">=") else 1)
 
 
 def test_a_dropped_column_gives_way_to_the_reference(

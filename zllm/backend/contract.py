@@ -209,10 +209,12 @@ class Backend(Protocol):
         *,
         uses: frozenset[str],
         together: int = 1,
+        most: int | None = None,
     ) -> Weight:
         """Make `parts` resident, rows joined. `uses`: the ops that will read it.
 
-        together: so many rows, as those of one expert, are to lie in one buffer.
+        together: so many rows, as those of one expert, are to lie in one buffer. most: rows of one
+        buffer, where fewer are wanted than fit.
         """
         ...
 

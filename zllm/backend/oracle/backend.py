@@ -74,6 +74,7 @@ class OracleBackend:
         *,
         uses: frozenset[str],
         together: int = 1,
+        most: int | None = None,
     ) -> Weight:
         shape = joined_shape(parts)
         # Vectors and tables are small and read by elementwise ops: always f32.

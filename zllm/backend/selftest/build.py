@@ -17,6 +17,7 @@ from zllm.weight.linear_weight import LinearWeight
 
 Rounds = tuple[tuple[int, ...], ...]
 Formats = Mapping[str, Sequence[str]]
+Banks = Mapping[str, int]
 Operand = Value | Weight | Cache | None
 Get = Callable[[Recorder], Any]  # an operand of the round that is recorded
 Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]
@@ -61,12 +62,19 @@ class Builder:
     """`op` says names, spec and widths; how many rows there are `rounds` says."""
 
     def __init__(
-        self, op: Op, rounds: Rounds, formats: Formats, name: str, norm: Op | None = None
+        self,
+        op: Op,
+        rounds: Rounds,
+        formats: Formats,
+        name: str,
+        norm: Op | None,
+        banks: Banks,
     ) -> None:
         self.op = op
         self.norm = norm  # an rms_norm that operand 0 passes through first
         self.rounds = rounds
         self.formats = formats
+        self.banks = banks  # of matrices of experts
         self.name = name
         self.rng = np.random.default_rng(crc32(name.encode()))
         self.tokens = sum(map(sum, rounds))
@@ -129,7 +137,16 @@ class Builder:
         for index, rows in enumerate(weight.parts):
             format = named[index % len(named)]
             parts.append(random_weight(self.rng, format, (rows, weight.shape[1])))
-        return self._get(self._hold(parts, _uses(self.op.name)))
+        return self._get(self._hold(parts, _uses(self.op.name), **self._cut(weight)))
+
+    def _cut(self, weight: Weight) -> dict[str, int]:
+        """Where the matrix of an op with experts ends in one buffer and goes on in the next."""
+        banks = self.banks.get(weight.name, 1)
+        if banks == 1 or self.op.name != "experts":
+            return {}
+        experts = self.op.spec.experts
+        own = weight.shape[0] // experts
+        return {"together": own, "most": -(-experts // banks) * own}
 
     def vector(self, size: int, draw: Draw | None = None) -> Get:
         values = (draw or normal())(self.rng, (size,))
@@ -159,9 +176,9 @@ class Builder:
         self.caches[name] = spec
         return lambda recorder: recorder.cache[name]
 
-    def _hold(self, parts: Sequence[LinearWeight], uses: frozenset[str]) -> str:
+    def _hold(self, parts: Sequence[LinearWeight], uses: frozenset[str], **cut: int) -> str:
         name = f"weight {len(self.weights)}"
-        self.weights[name] = Stored(parts, uses)
+        self.weights[name] = Stored(parts, uses, **cut)
         return name
 
     def _get(self, name: str) -> Get:

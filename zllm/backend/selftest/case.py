@@ -30,6 +30,8 @@ class Stored:
 
     parts: Sequence[LinearWeight]
     uses: frozenset[str]
+    together: int = 1  # rows that are to lie in one buffer
+    most: int | None = None  # rows of one buffer
 
 
 class Recorder:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zllm.backend.contract import Op, PlanKey, Value, Weight
 from zllm.backend.selftest import chains, emitted, reduce, reduce_sequence
-from zllm.backend.selftest.build import Builder, Formats, Rounds
+from zllm.backend.selftest.build import Banks, Builder, Formats, Rounds
 from zllm.backend.selftest.case import Case
 from zllm.backend.selftest.reduce import SMALL, Rule, Size
 
@@ -61,14 +61,21 @@ RECIPES = {
 
 
 def build(
-    op: Op, rounds: Rounds, name: str, *, formats: Formats | None = None, norm: Op | None = None
+    op: Op,
+    rounds: Rounds,
+    name: str,
+    *,
+    formats: Formats | None = None,
+    norm: Op | None = None,
+    banks: Banks | None = None,
 ) -> Case:
     """The case of an op exactly as wide as it is; its rows are those of `rounds`.
 
     formats: of matrices by name, one for each part in turn; f32 where there is none. norm: an
-    rms_norm that the op's operand 0 passes through first. Numbers follow from `name`.
+    rms_norm that the op's operand 0 passes through first. banks: into how many buffers matrices of
+    experts are cut, by name. Numbers follow from `name`.
     """
-    return RECIPES[op.name].build(Builder(op, rounds, formats or {}, name, norm))
+    return RECIPES[op.name].build(Builder(op, rounds, formats or {}, name, norm, banks or {}))
 
 
 def case_of(
@@ -78,6 +85,7 @@ def case_of(
     *,
     size: Size = SMALL,
     norm: Op | None = None,
+    banks: Banks | None = None,
 ) -> Case:
     """A small case of a recorded op: the same spec and formats, fewer rows, columns and heads.
 
@@ -89,7 +97,8 @@ def case_of(
     rounds = rounds_of(key, size, cached=recipe.cached)
     operands = [x for x in (*small.ins, *small.outs) if isinstance(x, Value | Weight)]
     shapes = ", ".join(str(list(x.shape)) for x in operands)
-    return build(small, rounds, f"{op.name} {shapes}", formats=formats, norm=norm)
+    name = f"{op.name} {shapes}"
+    return build(small, rounds, name, formats=formats, norm=norm, banks=banks)
 
 
 def rounds_of(key: PlanKey, size: Size, *, cached: bool) -> Rounds:

@@ -21,9 +21,17 @@ class Entry:
     rounds: Rounds
     formats: Mapping[str, Sequence[str]] = field(default_factory=dict)
     norm: Op | None = None
+    banks: Mapping[str, int] = field(default_factory=dict)  # that matrices of experts lie in
 
     def case(self) -> Case:
-        return build(self.op, self.rounds, self.name, formats=self.formats, norm=self.norm)
+        return build(
+            self.op,
+            self.rounds,
+            self.name,
+            formats=self.formats,
+            norm=self.norm,
+            banks=self.banks,
+        )
 
 
 def value(width: int, dtype: Dtype = "f32") -> Value:

@@ -38,12 +38,17 @@ def entries() -> Iterator[Entry]:
 
 
 def _over(
-    name: str, what: Op, *shapes: str, formats: tuple[str, ...] = (), norm: Op | None = None
+    name: str,
+    what: Op,
+    *shapes: str,
+    formats: tuple[str, ...] = (),
+    norm: Op | None = None,
+    banks: int = 1,
 ) -> Iterator[Entry]:
     """In the shapes named, all of them if none is."""
     named = {"w": formats} if formats else {}
     for shape in shapes or SHAPES:
-        yield Entry(f"{name}, {shape}", what, SHAPES[shape], named, norm)
+        yield Entry(f"{name}, {shape}", what, SHAPES[shape], named, norm, {"w": banks})
 
 
 def _embed() -> Iterator[Entry]:
@@ -162,6 +167,10 @@ def _experts() -> Iterator[Entry]:
         routed = value(2, "i32"), value(2)
         what = op("experts", (value(width), *routed, gate_up, down, *biases), (width,), layer)
         yield from _over(f"experts {format}", what, formats=(format,))
+        for banks in (2, 6) if format in ("f32", "q8_0") else ():  # 6: more than one dispatch binds
+            name = f"experts {format} in {banks} banks"
+            shapes = ("one row", "a prefill", "many rows")
+            yield from _over(name, what, *shapes, formats=(format,), banks=banks)
 
 
 def _streams() -> Iterator[Entry]:

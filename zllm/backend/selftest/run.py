@@ -85,7 +85,13 @@ class _Bound:
     def __init__(self, case: Case, backend: Backend) -> None:
         self.case, self.backend = case, backend
         self.weights = {
-            name: backend.load(f"{case.name}: {name}", stored.parts, uses=stored.uses)
+            name: backend.load(
+                f"{case.name}: {name}",
+                stored.parts,
+                uses=stored.uses,
+                together=stored.together,
+                most=stored.most,
+            )
             for name, stored in case.weights.items()
         }
         self.caches = {

@@ -138,6 +138,7 @@ class WebGpuBackend:
         *,
         uses: frozenset[str],
         together: int = 1,
+        most: int | None = None,
     ) -> Weight:
         assert parts and len({part.shape[1:] for part in parts}) == 1, name
         assert name not in self._banks, f"{name} is loaded already"
@@ -147,7 +148,7 @@ class WebGpuBackend:
         if vector or not uses <= PACKED_USES:
             self._banks[name] = (upload_f32(self.device, name, parts),)
         else:
-            self._banks[name] = upload_matrix(self.device, name, parts, together)
+            self._banks[name] = upload_matrix(self.device, name, parts, together, most)
         rows = tuple(part.shape[0] for part in parts)
         return Weight(name, (sum(rows), *parts[0].shape[1:]), rows)
 

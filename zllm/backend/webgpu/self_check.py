@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zllm.backend.contract import Op, PlanKey, Recording, Weight
 from zllm.backend.webgpu.device import DeviceInfo
 from zllm.backend.webgpu.launch import fuse
-from zllm.backend.webgpu.trust import HALF, plain, stored_formats
+from zllm.backend.webgpu.trust import HALF, bank_counts, plain, stored_formats
 
 if TYPE_CHECKING:
     from zllm.backend.selftest.compare import Outcome
@@ -49,14 +49,14 @@ async def self_check(
             single, norm = plain(op)
             if single.name not in RECIPES:
                 continue
-            formats = stored_formats(op, formats_of)
-            kind = _kind(op, recording.key, formats.values())
+            formats, banks_of = stored_formats(op, formats_of), bank_counts(op, formats_of)
+            kind = *_kind(op, recording.key, formats.values()), tuple(banks_of.values())
             if kind in seen:
                 continue
             seen.add(kind)
             backend = scratch(LANES)
             try:
-                case = case_of(single, recording.key, formats, norm=norm)
+                case = case_of(single, recording.key, formats, norm=norm, banks=banks_of)
                 outcome = await checked(case, backend, oracle, half=HALF if half else ())
             finally:
                 backend.release()

@@ -56,6 +56,7 @@ class Question:
     op: Op
     key: PlanKey
     formats: dict[str, tuple[str, ...]]  # of its matrices
+    banks: dict[str, int]  # that they lie in
     info: DeviceInfo  # as its launcher was told
     unknown: frozenset[str]  # digests
 
@@ -93,8 +94,8 @@ class Trust:
                 dispatches = lower(op, compiler)
             used = digests(op, dispatches)
             if unknown := used - self._verdicts.of.keys():
-                formats = stored_formats(op, compiler)
-                self._ask(Question(op, compiler.key, formats, info, frozenset(unknown)))
+                stored = stored_formats(op, compiler), bank_counts(op, compiler)
+                self._ask(Question(op, compiler.key, *stored, info, frozenset(unknown)))
             if not any(self._verdicts.of.get(d) == WRONG for d in used):
                 if what and used <= self._verdicts.of.keys():
                     self._tell(op, f"replaced by the kernels {what}")
@@ -157,7 +158,14 @@ class Trust:
 
         try:
             size = replace(SMALL, **LARGER) if larger else SMALL
-            case = case_of(single, question.key, question.formats, size=size, norm=norm)
+            case = case_of(
+                single,
+                question.key,
+                question.formats,
+                size=size,
+                norm=norm,
+                banks=question.banks,
+            )
         except (KeyError, AssertionError):  # there is no such case
             return used, ""
         own = {single.name} if norm is None else {single.name, norm.name}
@@ -209,6 +217,12 @@ def stored_formats(op: Op, compiler: Compiler) -> dict[str, tuple[str, ...]]:
             starts = [sum(operand.parts[:at]) for at in range(len(operand.parts))]
             formats[operand.name] = tuple(_format(banks, start) for start in starts)
     return formats
+
+
+def bank_counts(op: Op, compiler: Compiler) -> dict[str, int]:
+    """In how many banks each matrix lies."""
+    matrices = (w for w in op.ins if isinstance(w, Weight) and len(w.shape) == 2)
+    return {weight.name: len(compiler.banks(weight)) for weight in matrices}
 
 
 def _format(banks: Sequence[Bank], row: int) -> str:

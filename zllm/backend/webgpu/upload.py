@@ -31,24 +31,30 @@ class Run:
 
 
 def upload_matrix(
-    device: Device, name: str, parts: Sequence[LinearWeight], together: int = 1
+    device: Device,
+    name: str,
+    parts: Sequence[LinearWeight],
+    together: int = 1,
+    most: int | None = None,
 ) -> tuple[Bank, ...]:
     """[N, D] parts of any formats, rows joined, as the banks that the kernels read.
 
-    Banks are cut at multiples of `together` rows, and where the format changes.
+    Banks are cut at multiples of `together` rows, and where the format changes. most: rows of a
+    bank, where fewer are wanted than fit.
     """
     columns = parts[0].shape[1]
     banks: list[Bank] = []
     first_row = 0
     for wanted, run in groupby(parts, resident_format):
         form = resident(wanted, columns, device.info)
-        most = _rows_per_bank(device, name, wanted, form, columns) // together * together
-        if not most:
+        fit = _rows_per_bank(device, name, wanted, form, columns)
+        each = min(fit, most or fit) // together * together
+        if not each:
             raise BackendError(
                 f"{name}: {together} rows of one expert are more than {device.info.name} binds, "
                 f"{device.info.max_binding_bytes / 2**20:.0f} MiB; use --backend oracle"
             )
-        for runs in _split(list(run), most):
+        for runs in _split(list(run), each):
             rows = sum(r.rows for r in runs)
             bank = _bank(device, name, form.format, first_row, rows, columns, form.row_words)
             _fill(device, bank, wanted, form, runs)
