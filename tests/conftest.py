@@ -16,11 +16,11 @@ from zllm import hub
 from zllm.bin import adapters, doctor
 
 CI = os.environ.get("CI") == "true"
-# Compiling shaders on a CPU takes most of a run, so each kernel test meets two of its four guises,
-# drawn by its name, and each golden model about half of its tests on WebGPU. `ZLLM_TESTS=all`: all.
+# Compiling shaders on a CPU takes most of a run, so each kernel test meets two or three of its five
+# guises, drawn by its name, and each golden model half of its WebGPU tests. `ZLLM_TESTS=all`: all.
 ALL_TESTS = os.environ.get("ZLLM_TESTS") == "all"
-GUISES = re.compile(r"(software-plain|software|gpu-plain|gpu)(?=[-\]])")
-PAIRS = ({"software", "gpu-plain"}, {"software-plain", "gpu"})
+GUISES = re.compile(r"(software-plain|software-quads|software|gpu-plain|gpu)(?=[-\]])")
+PAIRS = ({"software", "gpu-plain"}, {"software-plain", "software-quads", "gpu"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""One device for all kernel tests, and the four guises in which it is tested."""
+"""One device for all kernel tests, and the guises in which it is tested."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 GUISES = {
     "software": {"software": True},
     "software-plain": {"software": True, "features": frozenset(), "subgroup_size": 0},
+    # SwiftShader's size: other subgroups run it with some lanes idle, or as several.
+    "software-quads": {"software": True, "features": frozenset({"subgroups"}), "subgroup_size": 4},
     "gpu": {"software": False},
     "gpu-plain": {"software": False, "features": frozenset(), "subgroup_size": 0},
 }

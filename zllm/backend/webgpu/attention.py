@@ -8,6 +8,7 @@ from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants
 from zllm.backend.webgpu.lowering import Context, View
+from zllm.backend.webgpu.product import shares_x
 from zllm.kernel.wgsl.source import compose
 from zllm.kernel.wgsl.unroll import unroll
 
@@ -19,6 +20,8 @@ TILE, TILE_SIDE = 32, 8  # of attend_tile: queries, also positions at once; thre
 SPLIT_HEADS, TILE_HEADS = 4, 8  # most query heads of a workgroup: more do not fit in its memory
 # llvmpipe ends an invocation's loops silently after 65,535 turns in all, nested ones counted.
 LANE_TURNS = 60_000
+HEADS_SIZE = 128  # of attend_heads: llvmpipe compiles larger ones for half a minute
+HEADS_SUMS = 192  # numbers that a lane of attend_heads adds up
 # Fewer positions are not worth a second dispatch; more workgroups than FULL_GROUPS occupy a large
 # GPU anyway; attend_combine has a thread for each split.
 WHOLE_POSITIONS, MAX_SPLITS, FULL_GROUPS = 256, 128, 512
@@ -104,18 +107,28 @@ def _attend_lanes(op: Op, context: Context, q: View, out: View) -> list[Dispatch
     wide = "subgroups" in info.features
     threads = info.subgroup_size if wide else 8
     splits = lanes_splits(_seen(op, context), threads if wide else 1, spec.head_size // 4)
-    units = out.rows * spec.heads * splits
+    heads = shares_x(info) and spec.head_size <= HEADS_SIZE
+    block = lanes_heads(spec) if heads else 1
+    units = out.rows * (spec.heads // block) * splits
     if wide:
         grid = (min(units, 65535), ceil_div(units, 65535), 1)
     else:
         grid = (ceil_div(units, threads), 1, 1)
-    sources = ("lanes_subgroup" if wide else "lanes_single", "attend_lanes")
+    kernel = "attend_heads" if heads else "attend_lanes"
+    sources = ("lanes_subgroup" if wide else "lanes_single", kernel)
     values = _shared(op, context, q, out) | {"THREADS": threads, "SPLITS": splits}
     if splits == 1:
-        return [_attend(sources, op, context, values, q, out.buffer, grid)]
-    parts = context.scratch(16 * units * (spec.head_size // 4 + 1))
-    first = _attend(sources, op, context, values, q, parts, grid)
+        return [_attend(sources, op, context, values, q, out.buffer, grid, block)]
+    parts = context.scratch(16 * units * block * (spec.head_size // 4 + 1))
+    first = _attend(sources, op, context, values, q, parts, grid, block)
     return [first, _combine(op, context, parts, out, splits)]
+
+
+def lanes_heads(spec: GqaSpec) -> int:
+    """How many heads of a group a unit of attend_heads takes."""
+    group = spec.heads // spec.kv_heads
+    most = max(1, HEADS_SUMS // spec.head_size)
+    return max(heads for heads in range(1, group + 1) if group % heads == 0 and heads <= most)
 
 
 def lanes_splits(context: int, lanes: int, quads: int) -> int:
@@ -141,7 +154,8 @@ def _attend(
     access = ("read", "read", "read", "read", "read", "write")
     text = _text(op.spec, READ_QUADS[store.dtype], block)
     wgsl = unroll(compose(f"kv_{store.dtype}", "attend", *sources), text)
-    wgsl = f"const BLOCK: u32 = {block}u;\n{wgsl}"
+    sizes = "".join(f"const {name}: u32 = {text[name]}u;\n" for name in ("BLOCK", "READS"))
+    wgsl = sizes + wgsl
     kernel = Kernel(sources[-1], wgsl, access, constants(values))  # type: ignore[arg-type]
     return Dispatch(kernel, (q.buffer, keys, stored, context.step, sinks, out), grid)
 
@@ -153,6 +167,7 @@ def _text(spec: GqaSpec, read_quads: int, block: int) -> dict[str, int]:
     return {
         "BLOCK": block,
         "READ_QUADS": read_quads,
+        "READS": reads,
         "STEPS": ceil_div(reads, SPLIT_LANES),
         "TRIPS": ceil_div(SPLIT_TILE, SPLIT_THREADS // reads),
         "DEPTH": ceil_div(quads, TILE_SIDE),
