@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tests.helpers.weights import tensor
 from tests.kernel.bench import Bench, assert_close, random_blocks
 from zllm.activation import GatedSpec
-from zllm.backend.contract import PlanKey, Value
+from zllm.backend.contract import Op, PlanKey, Value
+from zllm.backend.webgpu.budget import scratch_bytes
 from zllm.backend.webgpu.upload import upload_matrix
 from zllm.errors import BackendError
 from zllm.moe.experts import ExpertsSpec, experts, rows_product
@@ -264,6 +265,31 @@ def test_all_rows_choose_the_same_expert(bench: Bench, rng: np.random.Generator)
 
     first, second = (rows_product(w.view(np.float32)) for w in (gate_up, down))
     assert_close(bench.values(out), experts(x, (ids, weights), first, second, spec), 2 * TOLERANCE)
+
+
+@pytest.mark.parametrize("tokens", [1, 40])
+def test_what_experts_leave_to_each_other_is_planned_for(
+    bench: Bench, rng: np.random.Generator, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    real = bench.scratch
+
+    def scratch(size_bytes: int) -> Any:
+        taken.append(size_bytes)
+        return real(size_bytes)
+
+    monkeypatch.setattr(bench, "scratch", scratch)
+    spec = ExpertsSpec(4, 16, SILU)
+    gate_up, down = random_blocks(rng, "f32", 128, 24), random_blocks(rng, "f32", 96, 16)
+    x = rng.standard_normal((tokens, 24)).astype(np.float32)
+    bench.plan(PlanKey(tokens, 1, 64, "token"))
+    out = bench.output(tokens, 24)
+    routed = some_routes(rng, tokens, 4, 2)
+    run_experts(bench, x, routed, ("f32", gate_up, down), spec, out)
+
+    ins = (Value(0, (tokens, 24)), Value(1, (tokens, 2), "i32"))
+    planned = scratch_bytes(Op("experts", ins, (out,), spec), bench.info)
+    assert 0.6 * planned <= sum(taken) <= planned
 
 
 def test_an_expert_in_two_banks_is_refused(plain_bench: Bench, rng: np.random.Generator) -> None:

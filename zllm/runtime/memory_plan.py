@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from zllm.backend.contract import Group
+from zllm.backend.contract import Group, Op
 from zllm.errors import BackendError
 from zllm.kv_cache.spec import CacheSpec, StateSpec
 from zllm.runtime.compose import PAGE_SLOTS, KvDtype, cache_groups
@@ -41,6 +41,10 @@ class Budgeted(Protocol):
         """Of `new_cache`."""
         ...
 
+    def scratch_bytes(self, op: Op, /) -> int:
+        """Of the rounds of an op, beside its results."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
@@ -66,11 +70,12 @@ class Needs:
         held = model.inventory.loads.values()
         sizes = [backend.load_bytes(load.parts, uses=load.uses) for load in held]
         self._weights = sum(sizes)
-        rows = backend.prefill_rows
-        live = max(live_bytes(model.ops(rows, 1)), live_bytes(model.ops(lanes, lanes)))
+        rounds = model.ops(backend.prefill_rows, 1), model.ops(lanes, lanes)
+        live = max(map(live_bytes, rounds))
+        scratch = max(backend.scratch_bytes(op) for ops in rounds for op in ops)
         carried = 2 * F32_BYTES * (lanes + 1) * vocabulary
         # A matrix is staged as stored while it is repacked, before any round needs the pool.
-        self._activations = max(POOL_SLACK * live + carried, max(sizes, default=0))
+        self._activations = max(POOL_SLACK * live + scratch + carried, max(sizes, default=0))
 
     def at(self, context: int, cache_tokens: int) -> MemoryPlan:
         groups = cache_groups(self._lanes, cache_tokens)

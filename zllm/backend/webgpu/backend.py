@@ -15,7 +15,13 @@ from zllm.backend.contract import PACKED_USES, Cache, Group, Op, PlanKey, Record
 from zllm.backend.verdicts import Verdicts
 from zllm.backend.webgpu import launch
 from zllm.backend.webgpu.bandwidth import copy_bandwidth
-from zllm.backend.webgpu.budget import cache_bytes, f32_bytes, free_memory, matrix_bytes
+from zllm.backend.webgpu.budget import (
+    cache_bytes,
+    f32_bytes,
+    free_memory,
+    matrix_bytes,
+    scratch_bytes,
+)
 from zllm.backend.webgpu.carry import Carry
 from zllm.backend.webgpu.device import Device, DeviceInfo
 from zllm.backend.webgpu.lowering import Bank
@@ -279,6 +285,10 @@ class WebGpuBackend:
     def cache_bytes(self, spec: CacheSpec, /, *, group: Group) -> int:
         """What `new_cache` would hold."""
         return cache_bytes(spec, group, self._kv_dtype)
+
+    def scratch_bytes(self, op: Op, /) -> int:
+        """Of a plan, beside the results of ops."""
+        return scratch_bytes(op, self.device.info)
 
     def memory(self) -> Mapping[str, int]:
         """Bytes of device memory; activations include carried state and readbacks."""

@@ -6,12 +6,13 @@ import math
 import os
 from collections.abc import Sequence
 
-from zllm.backend.contract import Group
+from zllm.backend.contract import Group, Op
 from zllm.backend.webgpu.device import DeviceInfo
 from zllm.backend.webgpu.host_rows import resident_format
 from zllm.backend.webgpu.launch import resident
 from zllm.backend.webgpu.store import Dtype, slot_sizes
 from zllm.kv_cache.spec import CacheSpec
+from zllm.moe.experts import ExpertsSpec
 from zllm.weight.linear_weight import LinearWeight
 
 MEMINFO = "/proc/meminfo"
@@ -32,6 +33,18 @@ def f32_bytes(parts: Sequence[LinearWeight]) -> int:
 def cache_bytes(spec: CacheSpec, group: Group, kv_dtype: Dtype) -> int:
     """As `open_store` holds every slot of the group."""
     return group.pages * group.page_slots * sum(slot_sizes(spec, kv_dtype))
+
+
+def scratch_bytes(op: Op, info: DeviceInfo) -> int:
+    """What its kernels leave to each other, at most, where that may be more than its results."""
+    if op.name != "experts":
+        return 0
+    spec: ExpertsSpec = op.spec
+    pairs = op.value(0).shape[0] * op.value(1).shape[1]
+    if info.software:
+        return 4 * pairs * spec.width
+    order = 4 * pairs + 1  # of pairs, and as many tiles
+    return 4 * (order + pairs * (spec.width + op.outs[0].shape[1]))
 
 
 def free_memory() -> int | None:
