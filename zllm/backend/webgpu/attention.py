@@ -59,7 +59,7 @@ def lower_attend(op: Op, context: Context) -> list[Dispatch]:
     quads = spec.head_size // 4
     parts = context.scratch(16 * out.rows * spec.heads * splits * (quads + 1))
     first = _attend((kernel,), op, context, values, view, parts, (*grid, splits), block)
-    return [first, _combine(op, context, parts, out, splits)]
+    return [first, combine(spec.heads, quads, context, parts, out, splits)]
 
 
 def _split_bytes(spec: GqaSpec, block: int) -> int:
@@ -121,7 +121,7 @@ def _attend_lanes(op: Op, context: Context, q: View, out: View) -> list[Dispatch
         return [_attend(sources, op, context, values, q, out.buffer, grid, block)]
     parts = context.scratch(16 * units * block * (spec.head_size // 4 + 1))
     first = _attend(sources, op, context, values, q, parts, grid, block)
-    return [first, _combine(op, context, parts, out, splits)]
+    return [first, combine(spec.heads, spec.head_size // 4, context, parts, out, splits)]
 
 
 def lanes_heads(spec: GqaSpec) -> int:
@@ -174,14 +174,16 @@ def _text(spec: GqaSpec, read_quads: int, block: int) -> dict[str, int]:
     }
 
 
-def _combine(op: Op, context: Context, parts: Buffer, out: View, splits: int) -> Dispatch:
-    spec: GqaSpec = op.spec
+def combine(
+    heads: int, quads: int, context: Context, parts: Buffer, out: View, splits: int
+) -> Dispatch:
+    """parts: of each row, head and split (maximum, total), then unscaled sums."""
     values: dict[str, float] = {
-        "HEADS": spec.heads,
-        "QUADS": spec.head_size // 4,
+        "HEADS": heads,
+        "QUADS": quads,
         "SPLITS": splits,
         "VALID_ROWS": context.layout.offset["valid_rows"],
     } | places(out=out)
     access = ("read", "read", "write")
     kernel = Kernel("attend_combine", compose("attend_combine"), access, constants(values))  # type: ignore[arg-type]
-    return Dispatch(kernel, (parts, context.step, out.buffer), (spec.heads, out.rows, 1))
+    return Dispatch(kernel, (parts, context.step, out.buffer), (heads, out.rows, 1))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from zllm.attention.compressed import CompressedSpec, CompressorSpec, SelectEntriesSpec
 from zllm.backend.contract import Cache, Op
-from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Kernel
+from zllm.backend.webgpu.attention import combine
+from zllm.backend.webgpu.device import Access, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.elementwise import places
 from zllm.backend.webgpu.kernels import ceil_div, constants, reduction, strided_grid
 from zllm.backend.webgpu.lowering import Context, View
@@ -117,7 +118,7 @@ def lower_attend_compressed(op: Op, context: Context) -> list[Dispatch]:
     parts = context.scratch(16 * out.rows * spec.heads * splits * (spec.size // 4 + 1))
     scattered = View(parts, 0, 0, out.rows, out.columns)
     first = _attend_tile(op, context, scattered, splits)
-    return [first, _combine(op, context, parts, out, splits)]
+    return [first, combine(spec.heads, spec.size // 4, context, parts, out, splits)]
 
 
 def _most_keys(op: Op, context: Context) -> int:
@@ -197,18 +198,3 @@ def _attend(
         out.buffer,
     )
     return Dispatch(kernel, buffers, grid)
-
-
-def _combine(op: Op, context: Context, parts: Buffer, out: View, splits: int) -> Dispatch:
-    spec: CompressedSpec = op.spec
-    values: dict[str, float] = {
-        "HEADS": spec.heads,
-        "QUADS": spec.size // 4,
-        "SPLITS": splits,
-        "VALID_ROWS": context.layout.offset["valid_rows"],
-    } | places(out=out)
-    access: tuple[Access, ...] = ("read", "read", "write")
-    name = "attend_compressed_combine"
-    kernel = Kernel(name, compose(name), access, constants(values))
-    grid = strided_grid(ceil_div(out.rows * spec.heads * spec.size // 4, 64), context.info)
-    return Dispatch(kernel, (parts, context.step, out.buffer), grid)

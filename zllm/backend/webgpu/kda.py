@@ -92,7 +92,7 @@ def lower_delta(op: Op, context: Context) -> list[Dispatch]:
     values |= _offsets(context, "valid_seqs", "position", "first_row", "last_row")
     values |= _offsets(context, "read_plane", "written_plane")
     shape, more, grid = _delta_shape(spec, context)
-    wgsl = unroll(compose("silu", "kda_delta", shape), {})
+    wgsl = unroll(compose("silu", "kda_inputs", "kda_delta", shape), {})
     access: tuple[Access, ...] = (*READ * 6, "write", "write")
     kernel = Kernel(shape, wgsl, access, constants(values | more))
     read = (q.buffer, k.buffer, v.buffer, g.buffer, beta.buffer, context.step)
@@ -123,7 +123,7 @@ def _chunked(op: Op, context: Context) -> list[Dispatch]:
     scanned = _offsets(context, "position", "read_plane", "written_plane")
     scanned |= {"HEADS": spec.heads, "WIDTH": width, "THREADS": 8 * width}
     access: tuple[Access, ...] = (*READ * 6, "write", "write")
-    first_wgsl = unroll(compose("silu", "kda_chunks", "kda_chunk"), {})
+    first_wgsl = unroll(compose("silu", "kda_inputs", "kda_chunks", "kda_chunk"), {})
     then_wgsl = unroll(compose("kda_chunks", "kda_scan"), {})
     inputs = (q.buffer, k.buffer, v.buffer, g.buffer, beta.buffer, context.step)
     dispatches = []

@@ -1,4 +1,4 @@
-// Joins what the splits of attend_split or attend_tile left for one query, a workgroup each.
+// Joins what the splits of a kernel of attention left for one query, a workgroup each.
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>; // (maximum, total), then sums
 @group(0) @binding(1) var<storage, read> step: array<i32>;
 @group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;

@@ -1,6 +1,6 @@
 // GPUs: a workgroup owns 16 heads of a row and one split of its keys, 32 of them at a time, so that
 // a key is read once for 16 heads. With several splits it leaves (maximum, total) and unscaled sums
-// in `out` for attend_compressed_combine.
+// in `out` for attend_combine.
 const TILE_HEADS: u32 = 16u;
 const TILE_KEYS: u32 = 32u;
 const TILE_QUADS: u32 = 8u;

@@ -1,6 +1,6 @@
 // GPUs, pairs one by one: the pair's x lies in workgroup memory, CHUNK quads at a time. LANES
 // threads share a team of EACH matrix rows (of which half are gates if GATED) and take whole
-// blocks of them.
+// blocks of them. EACH is 4.
 override THREADS: u32;
 override TEAMS: u32; // of EACH matrix rows, of a pair
 override LANES: u32; // of a team; at least 4, at most the blocks of a chunk
@@ -73,9 +73,9 @@ fn sum_teams(expert: u32, pair: u32, first_team: u32, lane: u32) {
             workgroupBarrier();
         }
     }
-    // unroll i EACH
-    keep($iu, lane, sum_$i);
-    // end
+    // Each lane's shares, in memory that holds x no more. Whole vectors: a store to a component may
+    // write the others as well.
+    staged[lane] = vec4<f32>(sum_0, sum_1, sum_2, sum_3);
     workgroupBarrier();
 }
 
@@ -103,19 +103,14 @@ fn add_dot(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-// Each lane's share of sum j, in memory that holds x no more.
-fn keep(j: u32, lane: u32, share: f32) {
-    let at = j * THREADS + lane;
-    staged[at / 4u][at % 4u] = share;
-}
-
-fn total(from_lane: u32, j: u32) -> f32 {
-    let at = (j * THREADS + from_lane) / 4u;
+// The sums of the team that begins at a lane.
+fn total(from_lane: u32) -> vec4<f32> {
     var sum = vec4<f32>();
-    for (var i = 0u; i < LANES / 4u; i++) {
-        sum += staged[at + i];
+    for (var i = 0u; i < LANES; i += 4u) {
+        sum += (staged[from_lane + i] + staged[from_lane + i + 1u])
+            + (staged[from_lane + i + 2u] + staged[from_lane + i + 3u]);
     }
-    return sum.x + sum.y + sum.z + sum.w;
+    return sum;
 }
 
 // The results of the workgroup's teams, from `first_team` on.
@@ -124,10 +119,10 @@ fn store_teams(pair: u32, first_team: u32, lane: u32) {
     for (var r = lane; r < THREADS / LANES * results; r += THREADS) {
         let row = first_team * results + r;
         if (row < ROWS) {
-            let from_lane = r / results * LANES;
+            let sums = total(r / results * LANES);
             let j = r % results;
-            let partner = total(from_lane, select(j, j + EACH / 2u, GATED));
-            store(pair, row, weight_of(pair) * total(from_lane, j), partner);
+            let partner = sums[select(j, j + EACH / 2u, GATED)];
+            store(pair, row, weight_of(pair) * sums[j], partner);
         }
     }
     workgroupBarrier();

@@ -3,28 +3,10 @@
 //
 // Mᵀk and Mᵀq are both taken of the decayed state before the write, so that one pass over it is
 // enough: with M' = M + k δᵀ, M'ᵀq = Mᵀq + (k·q) δ. Norms of k and q divide the sums.
-@group(0) @binding(0) var<storage, read> q: array<f32>;
-@group(0) @binding(1) var<storage, read> k: array<f32>;
-@group(0) @binding(2) var<storage, read> v: array<f32>;
-@group(0) @binding(3) var<storage, read> g: array<f32>;
-@group(0) @binding(4) var<storage, read> beta: array<f32>;
-@group(0) @binding(5) var<storage, read> step: array<i32>;
 @group(0) @binding(6) var<storage, read_write> planes: array<f32>;
 @group(0) @binding(7) var<storage, read_write> out: array<f32>;
 
 override HEADS: u32;
-override SIZE: u32;
-override SCALE: f32; // of q
-override Q_OFFSET: u32;
-override Q_STRIDE: u32;
-override K_OFFSET: u32;
-override K_STRIDE: u32;
-override V_OFFSET: u32;
-override V_STRIDE: u32;
-override G_OFFSET: u32;
-override G_STRIDE: u32;
-override BETA_OFFSET: u32;
-override BETA_STRIDE: u32;
 override OUT_OFFSET: u32;
 override OUT_STRIDE: u32;
 override VALID_SEQS: u32;
@@ -33,8 +15,6 @@ override FIRST_ROW: u32;
 override LAST_ROW: u32;
 override READ_PLANE: u32;
 override WRITTEN_PLANE: u32;
-
-const NORM_EPS = 1e-6; // flash-linear-attention, fla/modules/l2norm.py
 
 // Where a head's state begins in a plane.
 fn state_at(plane: i32, head: u32) -> u32 {
