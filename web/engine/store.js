@@ -54,7 +54,7 @@ export async function download(url, { name, signal, onProgress = () => {} } = {}
   const address = new URL(url, self.location.href);
   if (!/^https?:$/.test(address.protocol)) throw new StoreError("address", `${url}: only http and https addresses can be fetched`);
   const gguf = address.pathname.endsWith(".gguf");
-  const title = name || decodeURIComponent(address.pathname.split("/").filter(Boolean).pop() || address.host);
+  const title = name || decoded(address.pathname.split("/").filter(Boolean).pop() || address.host);
   const id = idOf(title);
   return locked(id, async () => {
     const folder = await (await root()).getDirectoryHandle(id, { create: true });
@@ -109,10 +109,14 @@ async function described(url, signal, optional = false) {
   await answer.body?.cancel();
   if (optional && (answer.status === 404 || answer.status === 403)) return null;
   if (!answer.ok) throw new StoreError("http", `${url.href} answered ${answer.status} ${answer.statusText}`.trim());
+  if (/^text\/html/.test(answer.headers.get("content-type") ?? "")) {
+    if (optional) return null; // what some hosts answer for a file that is not there
+    throw new StoreError("http", `${url.href} is a web page, not a file: take the address that its download has`);
+  }
   const range = /\/(\d+)$/.exec(answer.headers.get("content-range") ?? "");
   const size = range ? Number(range[1]) : Number(answer.headers.get("content-length"));
   if (!size) throw new StoreError("http", `${url.href} does not say its size, so it cannot be fetched`);
-  const path = decodeURIComponent(url.pathname.split("/").pop());
+  const path = decoded(url.pathname.split("/").pop());
   return { path, url: url.href, size, etag: answer.headers.get("etag"), ranges: answer.status === 206, hashes: [] };
 }
 
@@ -137,6 +141,10 @@ async function roomFor(record) {
   if (quota && size > quota - usage) {
     throw new StoreError("quota", `${record.name} takes ${mb(size)}, and this browser grants the page only ${mb(quota - usage)} more: delete another model, or free disk space`);
   }
+}
+
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; } // a lone %
 }
 
 const mb = bytes => (bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${Math.ceil(bytes / 1e6)} MB`);

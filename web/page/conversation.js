@@ -40,11 +40,18 @@ export class Conversation {
 
   welcome() {
     const open = this.page.engine.loaded;
-    const asks = SUGGESTIONS.map(text => element("button", { onclick: () => this.send(text) }, text));
+    const nearest = this.page.nearest?.();
+    const asks = open ? SUGGESTIONS.map(text => element("button", { onclick: () => this.send(text) }, text))
+      : nearest ? [element("button", { class: "first", onclick: nearest.run }, nearest.text)] : [];
     return element("div", { class: "welcome" },
       element("h2", {}, "A language model in this tab"),
-      element("p", {}, open ? "Ask something. Nothing you write leaves this browser." : "Open a model on the left, or drop a .gguf file here. Nothing you write leaves this browser."),
-      ...(open ? asks : []));
+      element("p", {}, open ? "Ask something. Nothing you write leaves this browser." : "Open a model of the list, or drop a .gguf file or a model folder here. Nothing you write leaves this browser."),
+      ...asks);
+  }
+
+  /** The list of models changed. */
+  welcomeAgain() {
+    if (!this.messages.length && !this.page.engine.loaded) this.show();
   }
 
   row(at) {
@@ -53,7 +60,7 @@ export class Conversation {
     if (role === "assistant") body.append(render(content)); else body.textContent = content;
     const tools = element("div", { class: "tools" });
     if (role === "user") tools.append(element("button", { onclick: () => this.edit(at) }, "Edit"));
-    if (role === "user" && at === this.messages.length - 1) tools.append(element("button", { onclick: () => this.again() }, "Answer"));
+    if (role === "user" && at === this.messages.length - 1) tools.append(element("button", { onclick: () => this.again() }, "Try again"));
     if (role === "assistant") {
       tools.append(element("button", { onclick: () => navigator.clipboard.writeText(content) }, "Copy"));
       if (at === this.messages.length - 1) tools.append(element("button", { onclick: () => this.regenerate() }, "Regenerate"));
@@ -118,6 +125,7 @@ export class Conversation {
         if (choice.delta?.content) {
           message.content += choice.delta.content;
           timer.token();
+          if (timer.times.length === 1) this.count();
           this.draw(body, message, timer);
         }
         if (choice.finish_reason === "length") message.cut = true;
@@ -147,6 +155,7 @@ export class Conversation {
       const atEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80;
       body.replaceChildren(render(message.content));
       byId("speed").textContent = timer.text();
+      this.fill(this.counted + timer.times.length);
       if (atEnd) this.log.scrollTop = this.log.scrollHeight;
     });
   }
@@ -158,15 +167,20 @@ export class Conversation {
   }
 
   async count() {
+    const messages = this.request();
+    if (messages.at(-1)?.role === "assistant" && this.answering) messages.pop();
+    const known = this.page.engine.loaded && this.messages.length;
+    this.counted = known ? await this.page.engine.countTokens({ messages }).catch(() => 0) : 0;
+    this.fill(this.counted);
+  }
+
+  /** The context meter. */
+  fill(tokens) {
     const { loaded } = this.page.engine;
     const meter = byId("context");
-    if (this.answering) return;
-    let tokens = 0;
-    if (loaded && this.messages.length) {
-      tokens = await this.page.engine.countTokens({ messages: this.request() }).catch(() => 0);
-    }
     meter.max = loaded?.context ?? 1;
     meter.value = tokens;
+    byId("context-label").hidden = !loaded;
     byId("context-text").textContent = loaded ? `${tokens} of ${loaded.context} tokens` : "";
   }
 }

@@ -21,7 +21,9 @@ export function bytes(count) {
 
 export function describe(error) {
   const text = String(error?.message ?? error);
-  return text ? text[0].toUpperCase() + text.slice(1) : "Something went wrong";
+  if (!text) return "Something went wrong";
+  const file = /^[^:]+\.\w+: /.test(text); // whose name begins the sentence
+  return file ? text : text[0].toUpperCase() + text.slice(1);
 }
 
 /** A button that opens and closes a side panel on narrow screens. */

@@ -13,7 +13,7 @@ const problem = byId("problem");
 
 const page = {
   engine,
-  say(text) { status.textContent = text; },
+  say(text) { status.textContent = status.title = text; },
 
   /** What went wrong, in words, with a way on: {text, run}. null takes the words away. */
   complain(error, way) {
@@ -47,11 +47,14 @@ const page = {
 const settings = new Settings(page);
 const chats = new Chats(page);
 const conversation = new Conversation(page, chats, settings);
+page.chats = chats;
 const models = new Models(page, settings);
 chats.onOpen = () => conversation.show();
 settings.onBackend = () => models.reopen();
 engine.onnotice = text => { page.notice(text); page.running(); settings.show(engine.loaded); };
 engine.onpicture = picture => settings.draw(picture);
+page.listed = () => conversation.welcomeAgain();
+page.nearest = () => models.nearest;
 page.stop = () => conversation.stop();
 page.onNumPy = () => settings.choose("oracle");
 

@@ -2,6 +2,8 @@
 
 import { byId, bytes, describe, element, kept } from "./dom.js";
 
+const BUSY = "something is being fetched or opened already: wait, or cancel it";
+
 export class Models {
   constructor(page, settings) {
     Object.assign(this, { page, settings });
@@ -34,11 +36,21 @@ export class Models {
     } catch (error) {
       byId("storage").textContent = `This browser keeps no models: ${describe(error)}`;
     }
-    const rows = stored.map(model => this.storedRow(model));
     const sources = new Set(stored.map(model => model.source));
     const absent = this.offered.filter(({ url }) => !sources.has(new URL(url, location.href).href));
-    rows.push(...absent.map(({ name, url, size }) => this.row(name, bytes(size), `Fetch ${name}`, () => this.fetch(url))));
+    const opened = this.page.engine.loaded && this.opened?.model;
+    const state = JSON.stringify([stored, absent, opened]);
+    if (state === this.shown) return; // a row that is being clicked must stay
+    this.shown = state;
+    const rows = stored.map(model => this.storedRow(model));
+    rows.push(...absent.map(({ name, url, size }) => this.row(name, `${bytes(size)}, not fetched yet`, `Fetch ${name}`, () => this.fetch(url))));
     byId("models").replaceChildren(...rows);
+    // For a visitor without an open model: the nearest way to one.
+    const [whole] = [...stored.filter(({ id, complete }) => complete && id === kept.get("model", null)), ...stored.filter(({ complete }) => complete)];
+    const [offer] = absent;
+    this.nearest = whole ? { text: `Open ${whole.name}`, run: () => this.open({ model: whole.id, name: whole.name }) }
+      : offer ? { text: `Fetch ${offer.name} (${bytes(offer.size)})`, run: () => this.fetch(offer.url) } : null;
+    this.page.listed();
     document.body.dataset.models = stored.length;
   }
 
@@ -46,14 +58,14 @@ export class Models {
     const { id, name, source, size, have, complete } = model;
     const row = complete
       ? this.row(name, bytes(size), `Open ${name}`, () => this.open({ model: id, name }))
-      : this.row(name, `${Math.floor(100 * have / size)} %`, `Go on fetching ${name}`, () => this.fetch(source));
+      : this.row(name, `${Math.floor(100 * have / size)} % of ${bytes(size)}: go on`, `Go on fetching ${name}`, () => this.fetch(source));
     row.toggleAttribute("aria-current", this.opened?.model === id && Boolean(this.page.engine.loaded));
     row.append(element("button", { class: "icon", "aria-label": `Delete ${name}`, title: "Delete from this browser", onclick: () => this.remove(model) }, "×"));
     return row;
   }
 
   row(name, note, label, onclick) {
-    return element("li", {}, element("button", { class: "name", "aria-label": label, title: name, onclick }, name), element("small", {}, note));
+    return element("li", {}, element("button", { class: "name", "aria-label": label, title: name, onclick }, name, element("small", {}, note)));
   }
 
   async remove({ id, name }) {
@@ -86,19 +98,40 @@ export class Models {
   }
 
   async open(source) {
+    if (this.transfer) return this.page.complain(BUSY);
+    this.page.stop();
+    this.page.notice(null);
+    const before = this.opened;
     this.opened = source;
     const done = await this.moving(`Opening ${source.name}`, (signal, onProgress) => this.page.engine.load(
-      source.model ?? source.files, { backend: this.settings.backend(), context: this.settings.context(), signal, onProgress }));
+      source.model ?? source.files, { backend: this.settings.backend(), signal, onProgress }),
+      error => this.wayOn(source, error));
     if (done && source.model) kept.set("model", source.model);
+    if (!done && this.page.engine.loaded) this.opened = before;
     this.page.changed();
     this.refresh();
+  }
+
+  /** What to do about a model that could not be opened. */
+  wayOn({ model, name }, { code }) {
+    if (code === "damaged") return { text: "Fetch it again", run: () => this.fetchAgain(model) };
+    if (code === "incomplete") return { text: "Go on fetching", run: () => this.fetchAgain(model, { keep: true }) };
+    if (code === "BackendError" && this.settings.backend() === "webgpu") return { text: "Run it on the CPU", run: () => this.page.onNumPy() };
+    return null;
+  }
+
+  async fetchAgain(id, { keep = false } = {}) {
+    const model = (await this.page.engine.models.list()).find(other => other.id === id);
+    if (!model) return this.refresh();
+    if (!keep) await this.remove(model);
+    await this.fetch(model.source);
   }
 
   reopen() { if (this.opened && !this.transfer) this.open(this.opened); }
 
   /** Run `work` with a bar, a pause and an end; undefined if it was stopped or failed. */
-  async moving(text, work) {
-    if (this.transfer) return this.page.complain("something is being fetched or opened already: wait, or cancel it");
+  async moving(text, work, wayOn = () => null) {
+    if (this.transfer) return this.page.complain(BUSY);
     this.page.complain(null);
     this.transfer = new AbortController();
     const pace = new Pace();
@@ -116,7 +149,7 @@ export class Models {
         show(`${what}: ${bytes(loaded)} of ${bytes(total)}${pace.text(loaded, total)}`, loaded / total);
       });
     } catch (error) {
-      if (error.code !== "stopped") this.page.complain(error);
+      if (error.code !== "stopped") this.page.complain(error, wayOn(error));
       else if (this.dropped) await this.page.engine.models.remove(this.dropped).catch(failure => this.page.complain(failure));
       return undefined;
     } finally {

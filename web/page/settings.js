@@ -56,7 +56,6 @@ export class Settings {
   }
 
   backend() { return this.values.backend ?? "auto"; }
-  context() { return undefined; }
   system() { return byId("system").value.trim(); }
 
   sampling() {
@@ -77,6 +76,8 @@ export class Settings {
       adapter.textContent = `${info.adapter}${info.software ? " (a software adapter: the CPU plays GPU)" : ""}${offers}${why}`;
     } else adapter.textContent = info.why ? `NumPy on the CPU: ${info.why}` : "NumPy on the CPU";
     byId("check").disabled = info?.backend !== "webgpu";
+    byId("check").title = info?.backend === "webgpu" ? "" : "of the GPU, once a model runs on it";
+    if (!info) byId("check-result").hidden = true;
   }
 
   async check() {

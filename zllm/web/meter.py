@@ -11,7 +11,7 @@ from zllm.backend.contract import Op
 
 PERIOD_S = 0.4
 ROWS = 8  # of a picture
-DEVICE, HOST = "the GPU", "Python and JavaScript"
+DEVICE, HOST = "the GPU", "Python, JavaScript"
 
 # Ops by the names that a visitor may know.
 NAMES = {

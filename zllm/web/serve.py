@@ -8,6 +8,7 @@ import socket
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from zllm.errors import ZllmError
 from zllm.web.build import MARK, SiteError
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 # Nothing but this origin, and models from wherever the user names: `connect-src`.
 POLICY = (
-    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self'; "
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; "
+    "style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self' https: http://localhost:* http://127.0.0.1:*; manifest-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -46,7 +47,7 @@ def application(site: Path, models: dict[str, Path]) -> Starlette:
     from starlette.routing import Route
 
     listed = [
-        {"name": name, "url": f"/models/{path.name}", "size": path.stat().st_size}
+        {"name": name, "url": f"/models/{quote(path.name)}", "size": path.stat().st_size}
         for name, path in models.items()
     ]
     by_file = {path.name: path for path in models.values()}
