@@ -142,7 +142,9 @@ def _line(name: str, result: dict[str, Any]) -> str:
             f"; ready after {result['boot_s']:.1f} s, heap {result['heap_bytes'] / 1e6:.0f} MB, "
             f"frames {result['frame_ms']['median']:.1f} ms"
         )
-        text += f", worker {min(worker):.2f} ms a token" if worker else ""
+        if worker:
+            request = min(r["request_ms"] for r in runs)
+            text += f", worker {min(worker):.2f} ms a token and {request:.1f} ms a repeated request"
     return text
 
 

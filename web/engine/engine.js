@@ -68,7 +68,7 @@ export class Engine {
   /** Boots at once; nothing is fetched but the engine's own files. */
   constructor() {
     this.onnotice = () => {}; // what goes on differently than asked for: a text
-    this.onpicture = () => {}; // while an answer comes: {rows: [{name, ms}], total_ms}, as of trace()
+    this.onpicture = null; // called while an answer comes: {rows: [{name, ms}], total_ms}, as of trace()
     this.port = new Port(text => this.noticed(text));
     this.models = new Models(this.port);
     this.chat = { completions: { create: (request, options) => this.complete(request, options) } };
@@ -138,7 +138,7 @@ export class Engine {
     const both = signal ? AbortSignal.any([signal, inner.signal]) : inner.signal;
     let done = false, failure = null;
     const push = chunk => { queue.push(JSON.parse(chunk)); wake(); };
-    this.port.call("generate", { request }, { chunk: push, picture: seen => this.onpicture(seen) }, both)
+    this.port.call("generate", { request, pictures: Boolean(this.onpicture) }, { chunk: push, picture: seen => this.onpicture?.(seen) }, both)
       .catch(error => { failure = error; })
       .finally(() => { done = true; wake(); });
     try {
@@ -175,6 +175,7 @@ class Models {
 
   /** Goes on where an earlier download of the same address ended. */
   download(url, { name, onProgress = () => {}, signal } = {}) {
+    if (!URL.canParse(url, location.href)) return Promise.reject(new EngineError({ code: "address", message: `${url} is no address` }));
     return this.port.call("download", { url: new URL(url, location.href).href, name }, { progress: onProgress }, signal);
   }
 }

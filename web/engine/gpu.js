@@ -88,11 +88,12 @@ class Gpu {
       const layout = this.layout(kernel.access);
       const bindings = buffers.map((buffer, binding) => ({ binding, resource: { buffer } }));
       const group = this.device.createBindGroup({ layout, entries: bindings });
-      const call = [null, group, ...grid];
+      const [x, y, z] = grid;
+      const call = { pipeline: null, group, x, y, z };
       program.calls.push(call);
       const pipeline = this.pipeline(kernel);
-      if (pipeline instanceof Promise) pending.push(pipeline.then(made => { call[0] = made; }));
-      else call[0] = pipeline;
+      if (pipeline instanceof Promise) pending.push(pipeline.then(made => { call.pipeline = made; }));
+      else call.pipeline = pipeline;
     }
     if (pending.length) {
       program.ready = Promise.all(pending).then(
@@ -189,7 +190,7 @@ class Gpu {
     const encoder = this.device.createCommandEncoder();
     const pass = encoder.beginComputePass();
     let last = null;
-    for (const [pipeline, group, x, y, z] of program.calls) {
+    for (const { pipeline, group, x, y, z } of program.calls) {
       if (pipeline !== last) pass.setPipeline(last = pipeline);
       pass.setBindGroup(0, group);
       pass.dispatchWorkgroups(x, y, z);

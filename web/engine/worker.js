@@ -70,12 +70,12 @@ const OPS = {
     }
   },
 
-  generate: (id, { request }) => stoppable(id, async signal => {
+  generate: (id, { request, pictures }) => stoppable(id, async signal => {
     await booted;
     if (signal.aborted) return;
     signal.addEventListener("abort", () => python.cancel(id));
-    await stepped(python.steps(id, JSON.stringify(request), chunk => say(id, "chunk", chunk),
-      seen => say(id, "picture", JSON.parse(seen))));
+    const show = pictures ? seen => say(id, "picture", JSON.parse(seen)) : null;
+    await stepped(python.steps(id, JSON.stringify(request), chunk => say(id, "chunk", chunk), show));
   }),
 
   check: id => stoppable(id, async signal => {

@@ -152,7 +152,7 @@ async def info() -> str:
 
 
 def steps(
-    id: int, request: str, post: Callable[[str], None], show: Callable[[str], None]
+    id: int, request: str, post: Callable[[str], None], show: Callable[[str], None] | None
 ) -> Callable[[float], Any]:
     """`generate` for engine/worker.js, which calls what is returned until that says False.
 
@@ -175,9 +175,9 @@ def steps(
 
 
 async def generate(
-    id: int, request: str, post: Callable[[str], None], show: Callable[[str], None]
+    id: int, request: str, post: Callable[[str], None], show: Callable[[str], None] | None
 ) -> None:
-    """Stream an OpenAI-shaped request: every chunk as JSON to `post`, pictures to `show`."""
+    """Stream an OpenAI-shaped request: chunks as JSON to `post`, pictures to `show` if given."""
     global _picture
     engine = _open()
     chunks = engine.astream({**json.loads(request), "stream": True})
@@ -190,7 +190,8 @@ async def generate(
                 meter = Meter(engine.backend, ())
             if seen := meter.token():
                 _picture = seen
-                show(json.dumps(seen))
+                if show is not None:
+                    show(json.dumps(seen))
     finally:
         meter.close()
         del _running[id]

@@ -42,7 +42,7 @@ async def _chat(backend: str) -> dict[str, Any]:
     answers = []
     for number in range(2):
         chunks: list[str] = []
-        await worker.generate(number, json.dumps(QUESTION), chunks.append, lambda _: None)
+        await worker.generate(number, json.dumps(QUESTION), chunks.append, None)
         answers.append([_text(chunk) for chunk in chunks])
     checked: list[str] = []
     if backend == "webgpu":

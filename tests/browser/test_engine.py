@@ -1,0 +1,47 @@
+"""engine/engine.js as a page author uses it. Seeded fault seen to fail: a step that returns None
+where it waits for a promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+# One answer after the other, both at once, and a request that is refused.
+ANSWERS = """async backend => {
+  const { createEngine } = await import("/engine/engine.js");
+  const model = "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  const engine = await createEngine({ model, backend });
+  const ask = async content => {
+    const request = { messages: [{ role: "user", content }], max_tokens: 6, temperature: 0 };
+    return (await engine.chat.completions.create(request)).choices[0].message.content;
+  };
+  const waitedS = async () => (await engine.info()).waited_s;
+  const questions = ["Say hello.", "What is two plus two?"];
+  const began = performance.now(), before = await waitedS();
+  const single = [];
+  for (const question of questions) single.push(await ask(question));
+  const seconds = (performance.now() - began) / 1000, waited = await waitedS() - before;
+  const together = await Promise.all(questions.map(ask));
+  const refused = await ask(5).catch(error => error.message);
+  return { single, together, refused, seconds, waited, after: await ask(questions[0]) };
+}"""
+
+
+@pytest.mark.parametrize("backend", ["webgpu", "oracle"])
+def test_requests_at_once_wait_for_one_another(
+    chromium: Browser, served: str, backend: str
+) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{served}/models.json")
+    got: dict[str, Any] = page.evaluate(ANSWERS, backend)
+    context.close()
+    assert all(got["single"]) and got["single"][0] != got["single"][1]
+    assert got["together"] == got["single"] and got["after"] == got["single"][0]
+    assert "expected text" in got["refused"]
+    if backend == "webgpu":
+        assert 0.2 * got["seconds"] < got["waited"] < got["seconds"], "the wait for the GPU"
