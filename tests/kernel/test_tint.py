@@ -1,7 +1,8 @@
 """The GPU's kernels through Chromium's WGSL compiler, which is stricter than naga.
 
 The browser slice runs the software guise; these are at least validated, and each third (with
-ZLLM_TESTS=all: each) compiled with the overrides that launchers give it, which takes 0.5 s. Seeded fault seen to fail: a barrier under `if (lane < half)`.
+ZLLM_TESTS=all: each) compiled with the overrides that launchers give it, which takes 0.5 s. Seeded
+fault seen to fail: a barrier under `if (lane < half)`.
 """
 
 from __future__ import annotations
