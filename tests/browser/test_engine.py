@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -45,3 +45,47 @@ def test_requests_at_once_wait_for_one_another(
     assert "expected text" in got["refused"]
     if backend == "webgpu":
         assert 0.2 * got["seconds"] < got["waited"] < got["seconds"], "the wait for the GPU"
+
+
+# With the columns of an embedding turned round in each quad.
+SPOILED = ("= FACTOR * v[i]", "= FACTOR * v[3u - i]")
+CHECKED = """async () => {
+  const { Engine } = await import("/engine/engine.js");
+  const engine = new Engine();
+  const told = [];
+  engine.onnotice = text => told.push(text);
+  const stages = new Set();
+  const onProgress = ({ stage }) => stages.add(stage);
+  const model = "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  await engine.load(model, { backend: "webgpu", check: true, onProgress });
+  const messages = [{ role: "user", content: "What is the capital of France?" }];
+  const answer = await engine.chat.completions.create({ messages, max_tokens: 8, temperature: 0 });
+  const root = await navigator.storage.getDirectory();
+  const kept = await (await (await root.getFileHandle("kernels.json")).getFile()).text();
+  engine.close();
+  return { told, stages: [...stages], kept, text: answer.choices[0].message.content };
+}"""
+
+
+def test_a_wrong_kernel_gives_way(chromium: Browser, served: str) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+
+    def spoil(route: Route) -> None:
+        text = route.fetch().text()
+        code = "this.preamble + kernel.wgsl"
+        assert code in text
+        spoiled = f"{code}.replace({SPOILED[0]!r}, {SPOILED[1]!r})"
+        route.fulfill(body=text.replace(code, spoiled), content_type="text/javascript")
+
+    context.route("**/engine/gpu.js", spoil)
+    page.goto(f"{served}/models.json")
+    for again in (False, True):  # the second time the verdict is known
+        got = page.evaluate(CHECKED)
+        assert "Paris" in got["text"], again
+        assert "check" in got["stages"]
+        (told,) = got["told"]
+        assert told.startswith("webgpu: the kernel of embed is wrong on this adapter")
+        assert "NumPy" in told
+        assert '"wrong"' in got["kept"] and got["kept"].count('"right"') > 8
+    context.close()

@@ -82,7 +82,7 @@ export class Engine {
    * Open a model: the id of a stored one, files (File objects), or an address, which is fetched and
    * kept first. options: {backend: "auto" | "webgpu" | "numpy", context}.
    */
-  async load(model, { backend = "auto", context, onProgress = () => {}, signal } = {}) {
+  async load(model, { backend = "auto", context, check, onProgress = () => {}, signal } = {}) {
     let source = typeof model === "string" ? { model } : { files: [...model] };
     if (typeof model === "string" && model.includes("/")) { // ids of kept models have no slash
       const { id } = await this.models.download(model, { onProgress: p => onProgress({ ...p, stage: "download" }), signal });
@@ -95,7 +95,7 @@ export class Engine {
     const stop = () => this.port.restart(stopped());
     signal?.addEventListener("abort", stop, { once: true });
     try {
-      this.loaded = await this.port.call("load", { source, options: { backend, context } }, { progress: onProgress });
+      this.loaded = await this.port.call("load", { source, options: { backend, context, check } }, { progress: onProgress });
     } catch (error) {
       if (before && error.code !== "stopped" && await this.port.call("loaded").catch(() => false)) this.loaded = before;
       throw error;

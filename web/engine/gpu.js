@@ -6,6 +6,7 @@ const READBACK = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
 const FEATURES = { f16: ["shader-f16", "enable f16;\n"], subgroups: ["subgroups", "enable subgroups;\n"] };
 const RAISED = ["maxBufferSize", "maxStorageBufferBindingSize"];
 const LOST_MS = 500;
+const ADAPTER_MS = 20000;
 const STAGING_BYTES = 4 << 20;
 const TOO_LARGE = "the device has too little memory for this: take a smaller model, or a file with fewer bits a weight";
 const PROBE = `@group(0) @binding(0) var<storage, read_write> size: array<u32>;
@@ -14,7 +15,7 @@ const PROBE = `@group(0) @binding(0) var<storage, read_write> size: array<u32>;
 /** A device of the preferred adapter with the limits of every browser, but larger buffers. */
 export async function openGpu(heap, fileOf) {
   if (!navigator.gpu) throw new Error("this browser has no WebGPU");
-  const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+  const adapter = await Promise.race([navigator.gpu.requestAdapter({ powerPreference: "high-performance" }), silence()]);
   if (!adapter) throw new Error("the browser offers no WebGPU adapter");
   const features = Object.keys(FEATURES).filter(name => adapter.features.has(FEATURES[name][0]));
   const requiredLimits = Object.fromEntries(RAISED.map(name => [name, adapter.limits[name]]));
@@ -24,6 +25,11 @@ export async function openGpu(heap, fileOf) {
   if (features.includes("subgroups")) gpu.info.subgroupSize = await gpu.subgroupSize();
   return gpu;
 }
+
+/** A browser whose GPU process starts again may not answer at all. */
+const silence = () => new Promise((_, reject) => {
+  setTimeout(() => reject(new Error("the browser does not answer when asked for a WebGPU adapter")), ADAPTER_MS);
+});
 
 class Gpu {
   constructor(device, info, features, heap, fileOf) {
@@ -35,7 +41,7 @@ class Gpu {
     this.info = {
       name: info.description || [info.vendor, info.architecture].filter(Boolean).join(" ") || "GPU",
       software: Boolean(info.isFallbackAdapter) || info.architecture === "swiftshader",
-      features, subgroupSize: 0, limits: device.limits,
+      driver: navigator.userAgent, features, subgroupSize: 0, limits: device.limits,
     };
     this.lost = null; // why, once it is
     this.faults = []; // what the device complained of since it was last asked
@@ -45,7 +51,10 @@ class Gpu {
     this.waiting = []; // work that must wait for a pipeline, and all that came after it
     this.free = new Map(); // readbacks by size
     device.onuncapturederror = ({ error }) => this.faults.push(error instanceof GPUOutOfMemoryError ? TOO_LARGE : error.message);
-    device.lost.then(({ reason, message }) => { this.lost = message || reason; });
+    device.lost.then(({ reason, message }) => {
+      this.lost = reason === "destroyed" ? message || reason : "its driver or process ended";
+      if (reason !== "destroyed") console.info(`WebGPU device lost: ${message}`);
+    });
   }
 
   buffer(size, label) { return this.device.createBuffer({ size, usage: STORAGE, label }); }

@@ -1,6 +1,7 @@
 // Models kept in this browser (OPFS), and their downloads. Runs in the worker.
 //
 // models/<id>/record.json   {name, source, files: [{path, url, size, etag, hashes}], kept}
+// kernels.json              which kernels were found right on which adapter (zllm/backend/verdicts.py)
 // models/<id>/<path>        each file; its size is how far a download came
 //
 // `hashes` are SHA-256 of each CHUNK of a file, written once the chunk is on disk and checked when
@@ -279,6 +280,26 @@ export async function open(id, { onProgress = () => {} } = {}) {
     files.push({ path, file });
   }
   return { name: record.name, files };
+}
+
+/** A small text that is kept beside the models; "" where there is none. */
+export async function readText(name) {
+  try {
+    return await (await (await (await navigator.storage.getDirectory()).getFileHandle(name)).getFile()).text();
+  } catch {
+    return "";
+  }
+}
+
+/** Keep it, whole or not at all; where nothing can be written it is lost, which costs only time. */
+export async function writeText(name, text) {
+  try {
+    const file = await (await (await navigator.storage.getDirectory()).getFileHandle(name, { create: true })).createWritable();
+    await file.write(text);
+    await file.close();
+  } catch (error) {
+    console.info(`${name} is not kept: ${error.message}`);
+  }
 }
 
 async function readRecord(folder) {

@@ -4,6 +4,8 @@ import { loadPyodide } from "../python/pyodide.mjs";
 import { openGpu } from "./gpu.js";
 import * as store from "./store.js";
 
+const CACHE = "/cache"; // of Python, where it keeps what it found out about kernels
+const VERDICTS = "kernels.json";
 const MOUNT = "/models"; // each model that is opened gets a folder of its own there
 const files = new Map(); // path in Python -> File
 const stops = new Map(); // message id -> AbortController of what can be stopped
@@ -15,11 +17,15 @@ let python; // zllm.web.worker
 async function boot() {
   const started = performance.now();
   const indexURL = new URL("../python/", import.meta.url).href;
-  pyodide = await loadPyodide({ indexURL, packages: ["zllm"] });
+  const verdicts = store.readText(VERDICTS);
+  pyodide = await loadPyodide({ indexURL, packages: ["zllm"], env: { HOME: CACHE, ZLLM_CACHE: CACHE } });
+  pyodide.FS.mkdirTree(CACHE);
+  if (await verdicts) pyodide.FS.writeFile(`${CACHE}/${VERDICTS}`, await verdicts);
   const heap = () => pyodide._module.HEAPU8;
   pyodide.registerJsModule("zllm_page", {
     openGpu: () => openGpu(heap, path => files.get(path)),
     heapBytes: () => heap().length,
+    keepVerdicts: text => store.writeText(VERDICTS, text),
     notice: text => postMessage({ id: 0, event: "notice", data: text }),
   });
   python = pyodide.pyimport("zllm.web.worker");
@@ -58,7 +64,7 @@ const OPS = {
     await booted;
     const folder = `${MOUNT}/${++mounts}`;
     const path = mount(folder, opened);
-    const progress = (loaded, total) => say(id, "progress", { loaded, total, stage: "load" });
+    const progress = (loaded, total, stage) => say(id, "progress", { loaded, total, stage });
     try {
       const info = JSON.parse(await python.load(path, JSON.stringify({ name, ...options }), progress));
       if (mounted) unmount(mounted);

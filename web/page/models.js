@@ -145,6 +145,7 @@ export class Models {
     try {
       return await work(this.transfer.signal, ({ id, loaded, total, stage }) => {
         this.arriving = id; // of a download
+        if (stage === "check") return show("Checking this device's kernels (once)…", null);
         const what = stage === "verify" ? "Checking the stored copy" : text;
         show(`${what}: ${bytes(loaded)} of ${bytes(total)}${pace.text(loaded, total)}`, loaded / total);
       });

@@ -12,6 +12,7 @@ from typing import Any
 from zllm.backend.selftest.speed import seconds_per_weight
 from zllm.embedded import Engine
 from zllm.errors import BackendError, Notice, RequestError, ZllmError
+from zllm.fetch.store import cache_dir
 from zllm.model import Model
 from zllm.runtime.compose import create_backend, renew_device
 from zllm.web.meter import Meter, Shares, picture
@@ -29,24 +30,26 @@ _engine: Engine | None = None
 _running: dict[int, str] = {}  # the engine's requests by the page's
 _stopped: set[int] = set()  # checks to end
 _why = ""  # the backend was chosen
+_checked = False  # the kernels are, once per browser and adapter
 _shares: Shares = ()  # of a round's time on the device, once measured
 _picture: dict[str, Any] = {"rows": [], "total_ms": 0}  # the last one
 
 
-async def load(path: str, options: str, progress: Callable[[int, int], None]) -> str:
+async def load(path: str, options: str, progress: Callable[[int, int, str], None]) -> str:
     """Open the model at `path`; returns what `info` does. A bad file leaves the earlier model."""
-    global _engine, _why, _shares, _picture
+    global _engine, _why, _checked, _shares, _picture
     wanted = json.loads(options)
     backend = wanted.get("backend", "auto")
     model = Model(path)
     model.name = wanted.get("name", model.name)
     await unload()
-    _why, _shares, _picture = "", (), {"rows": [], "total_ms": 0}
+    _why, _checked, _shares, _picture = "", False, (), {"rows": [], "total_ms": 0}
     auto = backend == "auto"
     if auto:
         backend, _why = await _faster()
 
     async def opened(backend: str, model: Model) -> Engine:
+        global _checked
         engine = Engine(
             model=model,
             backend=backend,
@@ -55,11 +58,16 @@ async def load(path: str, options: str, progress: Callable[[int, int], None]) ->
             lanes=LANES,
             resident=_resident(model) if backend == "oracle" else "f32",
             fallback=True,
-            progress=progress,
+            progress=lambda loaded, total: progress(loaded, total, "load"),
         )
         if backend == "webgpu":
             try:
                 await engine.backend.device.settle()  # type: ignore[attr-defined]
+                software = engine.backend.device.info.software  # type: ignore[attr-defined]
+                _checked = wanted.get("check", not software)
+                if _checked:
+                    progress(1, 1, "check")
+                    await _settle(engine)
             except BackendError:
                 engine.close()
                 raise
@@ -80,6 +88,21 @@ async def load(path: str, options: str, progress: Callable[[int, int], None]) ->
             model.name = wanted.get("name", model.name)
     _engine = await opened("oracle" if backend == "numpy" else backend, model)
     return await info()
+
+
+async def _settle(engine: Engine) -> None:
+    """Check the kernels that this browser has not found right on this adapter before."""
+    import zllm_page
+
+    known = _verdicts()
+    await engine.settle_kernels()
+    if _verdicts() != known:
+        await zllm_page.keepVerdicts(_verdicts())
+
+
+def _verdicts() -> str:
+    path = cache_dir() / "kernels.json"
+    return path.read_text() if path.exists() else ""
 
 
 def _resident(model: Model) -> str:
@@ -192,6 +215,8 @@ async def generate(
                 _picture = seen
                 if show is not None:
                     show(json.dumps(seen))
+        if _checked:  # a longer prompt may have met kernels of its own
+            await _settle(engine)
     finally:
         meter.close()
         del _running[id]

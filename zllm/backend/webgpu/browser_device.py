@@ -85,6 +85,7 @@ class BrowserDevice:
             max_grid=MAX_GRID,
             max_workgroup_bytes=MAX_WORKGROUP_BYTES,
             max_invocations=MAX_INVOCATIONS,
+            driver=info.driver,
         )
 
     def buffer(self, size_bytes: int, label: str, /) -> BrowserBuffer:
