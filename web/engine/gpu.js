@@ -26,6 +26,12 @@ export async function openGpu(heap, fileOf) {
   return gpu;
 }
 
+const rounds = new Map(); // submitted ones by number, until their results are taken
+let submitted = 0;
+
+/** Kept once the round is done, and never broken. */
+export const done = number => rounds.get(number).done;
+
 /** A browser whose GPU process starts again may not answer at all. */
 const silence = () => new Promise((_, reject) => {
   setTimeout(() => reject(new Error("the browser does not answer when asked for a WebGPU adapter")), ADAPTER_MS);
@@ -167,12 +173,13 @@ class Gpu {
     }
   }
 
-  /** One round: once its promise `done`, which never fails, is kept, `taken` gives its result's bytes. */
+  /** One round: its number, for `done`, `taken` and `forget`. */
   submit(program, address, size) {
     this.check();
     const round = { readback: this.readback(program.resultBytes), size: program.resultBytes, done: null, error: null };
     round.done = this.run(program, address, size, round.readback).catch(error => { round.error = error; });
-    return round;
+    rounds.set(++submitted, round);
+    return submitted;
   }
 
   run(program, address, size, readback) {
@@ -222,15 +229,22 @@ class Gpu {
     return this.free.get(capacity)?.pop() ?? this.device.createBuffer({ size: capacity, usage: READBACK, label: "readback" });
   }
 
-  taken({ readback, size, error }) {
+  done(number) { return done(number); }
+
+  /** Of a round that is done: its result, to an address in the Python heap. */
+  taken(number, address) {
+    const { readback, size, error } = rounds.get(number);
+    rounds.delete(number);
     if (error) throw error;
     this.check();
-    const data = new Uint8Array(readback.getMappedRange(0, Math.max(4, Math.ceil(size / 4) * 4))).slice(0, size);
+    this.heap().set(new Uint8Array(readback.getMappedRange(0, Math.max(4, Math.ceil(size / 4) * 4)), 0, size), address);
     readback.unmap();
     if (!this.free.has(readback.size)) this.free.set(readback.size, []);
     this.free.get(readback.size).push(readback);
-    return data;
   }
+
+  /** Nobody will take its result. */
+  forget(number) { rounds.delete(number); }
 
   /** ranges: flat [buffer, offset, size, …]; the promise is of a Uint8Array of each. */
   async fetch(ranges) {
@@ -255,7 +269,9 @@ class Gpu {
   async subgroupSize() {
     const size = this.buffer(4, "subgroup size");
     const kernel = { key: "subgroup size", name: "subgroup_size", wgsl: PROBE, access: ["write"], constants: {}, entry: "main", now: true };
-    await this.submit(this.program([[kernel, [size], [1, 1, 1]]], null, null, 0), 0, 0).done;
+    const round = this.submit(this.program([[kernel, [size], [1, 1, 1]]], null, null, 0), 0, 0);
+    await done(round);
+    this.forget(round);
     const [data] = await this.fetch([size, 0, 4]);
     size.destroy();
     return new Uint32Array(data.slice().buffer)[0];

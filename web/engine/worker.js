@@ -1,7 +1,7 @@
 // The engine's module worker: boots Pyodide, then answers the page's messages {id, op, args}.
 
 import { loadPyodide } from "../python/pyodide.mjs";
-import { openGpu } from "./gpu.js";
+import { done, openGpu } from "./gpu.js";
 import * as store from "./store.js";
 
 const CACHE = "/cache"; // of Python, where it keeps what it found out about kernels
@@ -102,8 +102,8 @@ const OPS = {
 };
 
 /**
- * Run a coroutine of Python: `step` goes on to its next wait and returns what to wait for, or nothing
- * to let messages in, or false at the end; it is told how long that took. As a task of asyncio it
+ * Run a coroutine of Python: `step` goes on to its next wait and returns what to wait for (the number of a
+ * round, or a promise), or nothing to let messages in, or false at the end; it is told how long that took. As a task of asyncio it
  * would open a message channel for every turn.
  */
 async function stepped(step) {
@@ -111,9 +111,9 @@ async function stepped(step) {
   try {
     for (let wait; (wait = step(waited)) !== false;) {
       const began = performance.now();
-      try { await (wait ?? turn()); } catch { /* Python asks what it waited for */ }
+      try { await (typeof wait === "number" ? done(wait) : wait ?? turn()); } catch { /* Python asks what it waited for */ }
       waited = performance.now() - began;
-      if (wait instanceof pyodide.ffi.PyProxy) wait.destroy();
+      if (typeof wait === "object" && wait instanceof pyodide.ffi.PyProxy) wait.destroy();
     }
   } finally {
     step.destroy();

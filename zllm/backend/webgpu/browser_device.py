@@ -172,7 +172,7 @@ class BrowserDevice:
             result.handle if result else None,
             result_bytes,
         )
-        return BrowserProgram(self, handle)
+        return BrowserProgram(self, handle, result_bytes)
 
     def _kernel(self, kernel: Kernel) -> Any:
         if kernel not in self._kernels:
@@ -188,21 +188,26 @@ class BrowserDevice:
             )
         return self._kernels[kernel]
 
-    def submit(self, program: Any, step: memoryview) -> Any:
-        """A round of gpu.js, which looks itself whether the device is in order."""
-        address, size = _place(step)
+    def submit(self, program: Any, address: int, size: int) -> int:
+        """The number of a round in gpu.js, which looks itself whether the device is in order."""
         try:
-            return self._submit(program, address, size)
+            number: int = self._submit(program, address, size)
         except self._error as error:
             raise self._failure("submitting a round", error) from None
+        return number
 
-    def taken(self, round: Any) -> bytes:
-        """The result of a round that is done."""
+    def done(self, round: int) -> Any:
+        return self._gpu.done(round)
+
+    def take(self, round: int, address: int) -> None:
+        """Write the result of a round that is done to the address."""
         try:
-            data: bytes = self._taken(round).to_bytes()
+            self._taken(round, address)
         except self._error as error:
             raise self._failure("waiting for a round", error) from None
-        return data
+
+    def forget(self, round: int) -> None:
+        self._gpu.forget(round)
 
     def destroy(self, buffer: Buffer, /) -> None:
         assert isinstance(buffer, BrowserBuffer)
@@ -253,32 +258,50 @@ def lost_error(reason: str) -> DeviceLost:
 
 
 class BrowserProgram:
-    """A plan that gpu.js holds: one call a round."""
+    """A plan that gpu.js holds: one call a round. Its words pass through memory of its own."""
 
-    def __init__(self, device: BrowserDevice, handle: Any) -> None:
-        self._device = device
+    def __init__(self, device: BrowserDevice, handle: Any, result_bytes: int) -> None:
+        self.device = device
         self._handle = handle
+        self._step = memoryview(bytearray())
+        self._step_place = 0, 0
+        self._result = np.empty(result_bytes, np.uint8)
+        self._result_address, _ = _place(self._result.data)
 
     def submit(self, step: memoryview, /) -> BrowserAnswer:
-        return BrowserAnswer(self._device, self._device.submit(self._handle, step))
+        if step.nbytes != self._step.nbytes:
+            self._step = np.empty(step.nbytes, np.uint8).data
+            self._step_place = _place(self._step)
+        self._step[:] = step
+        return BrowserAnswer(self, self.device.submit(self._handle, *self._step_place))
+
+    def take(self, round: int) -> bytes:
+        self.device.take(round, self._result_address)
+        return self._result.tobytes()
 
 
 class BrowserAnswer:
     """The result of one submit; awaiting it yields to the event loop."""
 
-    def __init__(self, device: BrowserDevice, round: Any) -> None:
-        self._device = device
+    def __init__(self, program: BrowserProgram, round: int) -> None:
+        self._program = program
         self._round = round
+        self._taken = False
 
     def __await__(self) -> Generator[Any, Any, memoryview]:
-        done = self._round.done
+        device = self._program.device
         if asyncio.current_task() is None:  # engine/worker.js runs this, and says how long it took
-            self._device.waited_s += (yield done) / 1000
+            device.waited_s += (yield self._round) / 1000
         else:
             began = time.perf_counter()
-            yield from done.__await__()
-            self._device.waited_s += time.perf_counter() - began
-        return memoryview(self._device.taken(self._round))
+            yield from device.done(self._round).__await__()
+            device.waited_s += time.perf_counter() - began
+        self._taken = True
+        return memoryview(self._program.take(self._round))
+
+    def __del__(self) -> None:
+        if not self._taken:
+            self._program.device.forget(self._round)
 
 
 def _place(data: memoryview) -> tuple[int, int]:
