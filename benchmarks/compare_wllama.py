@@ -139,7 +139,9 @@ def _line(name: str, result: dict[str, Any]) -> str:
     if "boot_s" in result:
         worker = [r["worker_ms"] for r in runs if r["worker_ms"] is not None]
         text += (
-            f"; ready after {result['boot_s']:.1f} s, heap {result['heap_bytes'] / 1e6:.0f} MB, "
+            f"; ready after {result['boot_s']:.1f} s, fetched in {result['fetch_ms'] / 1e3:.1f} s, "
+            f"loaded in {result['weights_ms'] / 1e3:.1f} s, "
+            f"heap {result['heap_bytes'] / 1e6:.0f} MB, "
             f"frames {result['frame_ms']['median']:.1f} ms"
         )
         if worker:

@@ -5,9 +5,15 @@ async ([backend, questions, tokens]) => {
   const engine = new Engine();
   const { seconds: boot_s } = await engine.ready();
   const ready_ms = performance.now() - began;
+  const fetching = performance.now();
   const { id } = await engine.models.download("/models/SmolLM2-135M-Instruct.Q4_1.gguf");
   const loading = performance.now();
-  const info = await engine.load(id, { backend });
+  let weights = 0, there = 0; // when the first bytes of weights were loaded, and the last
+  const info = await engine.load(id, { backend, onProgress: ({ stage, loaded, total }) => {
+    if (stage !== "load") return;
+    weights ||= performance.now();
+    if (loaded >= total) there ||= performance.now();
+  } });
   const load_ms = performance.now() - loading;
   const frames = [];
   let last = performance.now();
@@ -46,6 +52,7 @@ async ([backend, questions, tokens]) => {
   }
   frames.sort((a, b) => a - b);
   const { heap_bytes } = await engine.info();
-  return { backend: info.backend, adapter: info.adapter, boot_s, ready_ms, load_ms, heap_bytes, runs,
+  return { backend: info.backend, adapter: info.adapter, boot_s, ready_ms, load_ms,
+    fetch_ms: loading - fetching, weights_ms: there - weights, heap_bytes, runs,
     frame_ms: { median: frames[frames.length >> 1], p99: frames[Math.floor(frames.length * 0.99)] } };
 }

@@ -13,7 +13,7 @@ const PROBE = `@group(0) @binding(0) var<storage, read_write> size: array<u32>;
 @compute @workgroup_size(64) fn main(@builtin(subgroup_size) n: u32) { size[0] = n; }`;
 
 /** A device of the preferred adapter with the limits of every browser, but larger buffers. */
-export async function openGpu(heap, fileOf) {
+export async function openGpu(heap, sourceOf) {
   if (!navigator.gpu) throw new Error("this browser has no WebGPU");
   const adapter = await Promise.race([navigator.gpu.requestAdapter({ powerPreference: "high-performance" }), silence()]);
   if (!adapter) throw new Error("the browser offers no WebGPU adapter");
@@ -21,7 +21,7 @@ export async function openGpu(heap, fileOf) {
   const requiredLimits = Object.fromEntries(RAISED.map(name => [name, adapter.limits[name]]));
   const requiredFeatures = features.map(name => FEATURES[name][0]);
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
-  const gpu = new Gpu(device, adapter.info, features, heap, fileOf);
+  const gpu = new Gpu(device, adapter.info, features, heap, sourceOf);
   if (features.includes("subgroups")) gpu.info.subgroupSize = await gpu.subgroupSize();
   return gpu;
 }
@@ -38,10 +38,10 @@ const silence = () => new Promise((_, reject) => {
 });
 
 class Gpu {
-  constructor(device, info, features, heap, fileOf) {
+  constructor(device, info, features, heap, sourceOf) {
     this.device = device;
-    this.fileOf = fileOf; // path -> File
-    this.reader = new FileReaderSync();
+    this.sourceOf = sourceOf; // path -> {read(into, at)} or undefined
+    this.staging = new Uint8Array(STAGING_BYTES);
     this.heap = heap; // () => Uint8Array over the Python heap, which moves as it grows
     this.preamble = features.map(name => FEATURES[name][1]).join("");
     this.info = {
@@ -73,14 +73,14 @@ class Gpu {
 
   /** Rows of a file to a buffer, each padded; the bytes never enter the Python heap. */
   stream(path, start, buffer, offset, rows, rowBytes, paddedBytes) {
-    const file = this.fileOf(path);
-    if (!file) return false;
+    const source = this.sourceOf(path);
+    if (!source) return false;
     const step = Math.max(1, Math.floor(STAGING_BYTES / paddedBytes));
     for (let first = 0; first < rows; first += step) {
-      const count = Math.min(step, rows - first);
-      const from = start + first * rowBytes;
-      const raw = new Uint8Array(this.reader.readAsArrayBuffer(file.slice(from, from + count * rowBytes)));
-      const data = paddedBytes === rowBytes ? raw : padded(raw, count, rowBytes, paddedBytes);
+      const count = Math.min(step, rows - first), size = count * rowBytes;
+      const raw = size > STAGING_BYTES ? new Uint8Array(size) : this.staging.subarray(0, size);
+      source.read(raw, start + first * rowBytes);
+      const data = paddedBytes !== rowBytes ? padded(raw, count, rowBytes, paddedBytes) : this.waiting.length ? raw.slice() : raw;
       this.inOrder(null, () => this.device.queue.writeBuffer(buffer, offset + first * paddedBytes, data));
     }
     return true;

@@ -5,12 +5,15 @@
 // models/<id>/<path>        each file; its size is how far a download came
 //
 // `hashes` are SHA-256 of each CHUNK of a file, written once the chunk is on disk and checked when
-// the model is opened.
+// the model is opened, but right after this worker fetched it whole.
 
 const CHUNK = 4 << 20;
 const IN_FLIGHT = 3;
 const FOLDER_FILES = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 const NEEDED = new Set(["config.json"]);
+const RECORD_MS = 300; // between writes of a record while chunks arrive
+const recorded = new WeakMap(); // record -> when it was last written
+const fresh = new Map(); // model/path -> time of change of a file that this worker has fetched, every byte, and not opened
 
 export class StoreError extends Error {
   constructor(code, message) { super(message); this.code = code; }
@@ -71,7 +74,9 @@ export async function download(url, { name, signal, onProgress = () => {} } = {}
     const report = () => onProgress({ id, loaded: done.reduce((a, b) => a + b, 0), total });
     report();
     for (const [at, file] of record.files.entries()) {
+      const begun = file.hashes.length;
       await fetchFile(folder, record, file, signal, loaded => { done[at] = loaded; report(); });
+      if (!begun) fresh.set(`${id}/${file.path}`, await changed(folder, file.path));
     }
     record.complete = true;
     await writeRecord(folder, record);
@@ -158,8 +163,11 @@ async function fetchFile(folder, record, file, signal, onProgress) {
     else await fetchWhole(folder, record, file, handle, signal, onProgress);
   } finally {
     handle.close();
+    await writeRecord(folder, record).catch(() => {}); // no room: then the last one holds
   }
 }
+
+const changed = async (folder, path) => (await (await folder.getFileHandle(path)).getFile()).lastModified;
 
 async function fetchRanges(folder, record, file, handle, signal, onProgress) {
   const queue = [];
@@ -246,7 +254,9 @@ async function keep(folder, record, file, handle, first, data) {
     throw new StoreError("quota", `there is no room for ${record.name} in this browser's storage; what came is kept: free some, then go on`);
   }
   file.hashes[first / CHUNK] = await hash(data);
+  if (performance.now() - (recorded.get(record) ?? 0) < RECORD_MS) return;
   await writeRecord(folder, record);
+  recorded.set(record, performance.now());
 }
 
 async function hash(data) {
@@ -254,7 +264,7 @@ async function hash(data) {
   return btoa(String.fromCharCode(...digest));
 }
 
-/** A stored model as [{path, file: File}], its bytes verified. */
+/** A stored model as {name, files: [{path, file: File, handle}]}, its bytes verified. */
 export async function open(id, { onProgress = () => {} } = {}) {
   let folder;
   try {
@@ -268,16 +278,20 @@ export async function open(id, { onProgress = () => {} } = {}) {
   let verified = 0;
   const files = [];
   for (const { path, size, hashes } of record.files) {
-    const file = await (await folder.getFileHandle(path)).getFile();
+    const handle = await folder.getFileHandle(path);
+    const file = await handle.getFile();
+    files.push({ path, file, handle });
     const damaged = new StoreError("damaged", `${record.name}: the stored copy of ${path} is damaged: delete it and fetch it again`);
     if (file.size !== size) throw damaged;
+    const fetched = fresh.get(`${id}/${path}`);
+    fresh.delete(`${id}/${path}`);
+    if (fetched === file.lastModified) continue;
     for (let first = 0; first < size; first += CHUNK) {
       const data = await file.slice(first, Math.min(first + CHUNK, size)).arrayBuffer();
       if ((await hash(data)) !== hashes[first / CHUNK]) throw damaged;
       verified += data.byteLength;
       onProgress({ loaded: verified, total });
     }
-    files.push({ path, file });
   }
   return { name: record.name, files };
 }

@@ -7,7 +7,7 @@ import * as store from "./store.js";
 const CACHE = "/cache"; // of Python, where it keeps what it found out about kernels
 const VERDICTS = "kernels.json";
 const MOUNT = "/models"; // each model that is opened gets a folder of its own there
-const files = new Map(); // path in Python -> File
+const sources = new Map(); // path in Python -> Source
 const stops = new Map(); // message id -> AbortController of what can be stopped
 let mounted = null; // folder of the model at hand
 let mounts = 0;
@@ -23,7 +23,7 @@ async function boot() {
   if (await verdicts) pyodide.FS.writeFile(`${CACHE}/${VERDICTS}`, await verdicts);
   const heap = () => pyodide._module.HEAPU8;
   pyodide.registerJsModule("zllm_page", {
-    openGpu: () => openGpu(heap, path => files.get(path)),
+    openGpu: () => openGpu(heap, path => sources.get(path)),
     heapBytes: () => heap().length,
     keepVerdicts: text => store.writeText(VERDICTS, text),
     notice: text => postMessage({ id: 0, event: "notice", data: text }),
@@ -65,6 +65,7 @@ const OPS = {
     const folder = `${MOUNT}/${++mounts}`;
     const path = mount(folder, opened);
     const progress = (loaded, total, stage) => say(id, "progress", { loaded, total, stage });
+    const close = await quickened(folder, opened);
     try {
       const info = JSON.parse(await python.load(path, JSON.stringify({ name, ...options }), progress));
       if (mounted) unmount(mounted);
@@ -73,6 +74,8 @@ const OPS = {
     } catch (error) {
       unmount(folder);
       throw error;
+    } finally {
+      close();
     }
   },
 
@@ -138,13 +141,39 @@ function chosen(list) {
   return { name: folder || single?.path || "model", files: opened };
 }
 
+/** Bytes of a file, at once. */
+class Source {
+  static reader = new FileReaderSync();
+  access = null; // a handle that OPFS reads by, several times as fast; while it is open nobody can delete the file
+
+  constructor(file) { this.file = file; }
+
+  read(into, at) {
+    if (this.access) this.access.read(into, { at });
+    else into.set(new Uint8Array(Source.reader.readAsArrayBuffer(this.file.slice(at, at + into.length))));
+  }
+}
+
+/** Let the files of a stored model be read quickly; returns how to end that. */
+async function quickened(folder, opened) {
+  const quick = [];
+  for (const { path, handle } of opened) {
+    const access = await handle?.createSyncAccessHandle({ mode: "read-only" }).catch(() => null); // another tab holds it
+    if (!access) continue;
+    const source = sources.get(`${folder}/${path}`);
+    source.access = access;
+    quick.push(source);
+  }
+  return () => quick.forEach(source => { source.access.close(); source.access = null; });
+}
+
 /** Files appear to Python below `folder`, unread; returns the path of the model. */
 function mount(folder, opened) {
   const { FS } = pyodide;
   const names = opened.map(({ path }) => path).sort();
   FS.mkdirTree(folder);
   FS.mount(FS.filesystems.WORKERFS, { blobs: opened.map(({ path, file }) => ({ name: path, data: file })) }, folder);
-  for (const { path, file } of opened) files.set(`${folder}/${path}`, file);
+  for (const { path, file } of opened) sources.set(`${folder}/${path}`, new Source(file));
   const gguf = names.find(path => path.endsWith(".gguf"));
   if (names.includes("config.json") || (names.length > 1 && !gguf)) return folder;
   return `${folder}/${gguf ?? names[0] ?? ""}`;
@@ -152,7 +181,7 @@ function mount(folder, opened) {
 
 function unmount(folder) {
   pyodide.FS.unmount(folder);
-  for (const path of files.keys()) if (path.startsWith(`${folder}/`)) files.delete(path);
+  for (const path of sources.keys()) if (path.startsWith(`${folder}/`)) sources.delete(path);
 }
 
 onmessage = async ({ data: { id, op, args } }) => {

@@ -46,6 +46,9 @@ def application(site: Path, models: dict[str, Path]) -> Starlette:
     from starlette.responses import FileResponse, Response
     from starlette.routing import Route
 
+    class Large(FileResponse):
+        chunk_size = 1 << 20
+
     listed = [
         {"name": name, "url": f"/models/{quote(path.name)}", "size": path.stat().st_size}
         for name, path in models.items()
@@ -59,7 +62,7 @@ def application(site: Path, models: dict[str, Path]) -> Starlette:
         path = by_file.get(request.path_params["file"])
         if path is None:
             raise HTTPException(404)
-        return FileResponse(path, media_type="application/octet-stream", headers=HEADERS)
+        return Large(path, media_type="application/octet-stream", headers=HEADERS)
 
     async def file(request: Request) -> Response:
         path = _inside(site, request.path_params["path"] or "index.html")

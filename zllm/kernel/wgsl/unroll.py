@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 OPEN = re.compile(r"\s*// unroll (\w) (\w+)$")
 CLOSE = re.compile(r"\s*// end$")
@@ -18,7 +19,12 @@ def unroll(text: str, sizes: Mapping[str, int]) -> str:
 
     `$i` in them is the number. SIZE is a number or a name in `sizes`.
     """
-    return "\n".join(_unrolled(text.split("\n"), sizes))
+    return _text(text, tuple(sizes.items()))
+
+
+@cache
+def _text(text: str, sizes: tuple[tuple[str, int], ...]) -> str:
+    return "\n".join(_unrolled(text.split("\n"), dict(sizes)))
 
 
 def _unrolled(lines: list[str], sizes: Mapping[str, int]) -> list[str]:
