@@ -26,9 +26,10 @@ check: setup ## ruff, mypy and import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A file to a worker, whose models are then opened once.
+# A file to a worker, whose models are then opened once; in the order of their names, for those of
+# few but long tests would else come last, one core idle.
 pytest: setup packages
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-browser: setup packages ## run the tests that need Chromium
 	$(BIN)/pytest -m browser $(ARGS)

@@ -36,7 +36,7 @@ async def chat() -> str:
 async def _chat(backend: str) -> dict[str, Any]:
     from zllm.web import worker
 
-    progress: list[tuple[int, int]] = []
+    progress: list[tuple[int, int, str]] = []
     options = json.dumps({"backend": backend})
     info = json.loads(await worker.load(MODEL, options, lambda *done: progress.append(done)))
     answers = []
@@ -46,7 +46,7 @@ async def _chat(backend: str) -> dict[str, Any]:
         answers.append([_text(chunk) for chunk in chunks])
     checked: list[str] = []
     if backend == "webgpu":
-        await worker.check(checked.append)
+        await worker.check(2, checked.append)
     await worker.unload()
     return {
         "backend": info["backend"],
