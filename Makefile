@@ -26,10 +26,10 @@ check: setup ## ruff, mypy and import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A file to a worker, whose models are then opened once; in the order of their names, for those of
-# few but long tests would else come last, one core idle.
+# A file to a worker, whose models are then opened once. Threads of OpenBLAS wait for each other by
+# spinning: workers side by side would take each other's cores.
 pytest: setup packages
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-browser: setup packages ## run the tests that need Chromium
 	$(BIN)/pytest -m browser $(ARGS)

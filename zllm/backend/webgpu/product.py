@@ -25,6 +25,7 @@ ROWS_THREADS = 64  # of a workgroup that reduces over rows of experts
 CODES = ("q4_0", "q4_1", "q8_0")
 NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
+SHORT = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q8_0"})  # formats of a few lines
 QUAD = 4  # lanes of the smallest subgroups: they read four quads of x together
 STAGED_QUADS = 1024  # 16 KiB
 FULL_THREADS = 1 << 16  # of a grid
@@ -225,7 +226,7 @@ def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
     """What suits the device and the sizes."""
     tokens, gated, tuning = product.x.rows, product.gated is not None, info.tuning
     if info.software:
-        return _lanes_shape(rows, tokens, gated, info)
+        return _lanes_shape(bank.format, rows, tokens, gated, info)
     if tokens <= tuning.few_tokens:
         one = _one_shape(product, bank, rows, info) if tokens == 1 else None
         return one or _few_shape(bank, rows, tokens, gated, info)
@@ -243,11 +244,13 @@ def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
     return Shape(("product_tile",), {"TILES": tiles}, grid)
 
 
-def _lanes_shape(rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
+def _lanes_shape(format: str, rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
     """Measured on SwiftShader and lavapipe."""
     shares = shares_x(info)
     threads = QUAD if shares else lanes_threads(rows)
-    half = 6 if shares and tokens == 1 else 4
+    half = 4
+    if shares:  # and compiles for seconds where much text is repeated for each row and token
+        half = 6 if tokens == 1 and format in SHORT else 2
     batch = min(tokens, LANES_TOKENS)
     own = half if gated else 2 * half
     grid = (ceil_div(rows, own * threads), ceil_div(tokens, batch), 1)
