@@ -1,6 +1,7 @@
 """Which tests of the cross-backend suite a page runs: less than natively, since SwiftShader takes
 0.2 s of both cores a pipeline. Every op and architecture is there on each backend, and a third of
-the weight formats; with ZLLM_BROWSER_SUITE=all in every shape that has kernels of its own, and by three tests a model.
+the weight formats; with ZLLM_BROWSER_SUITE=all in every shape that has kernels of its own, and by
+three tests a model.
 """
 
 from __future__ import annotations
