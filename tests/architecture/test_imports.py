@@ -45,9 +45,9 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 ELAPSED = """
 import sys, time
 import numpy
-start = time.perf_counter()
+start = time.process_time()
 import zllm
-print(time.perf_counter() - start)
+print(time.process_time() - start)
 """
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
+from tests.helpers.cpu_time import run_timed
 from zllm.bin import main
 from zllm.errors import ZllmError
 
@@ -112,13 +112,7 @@ def test_help_is_fast_and_loads_no_array_library() -> None:
         "except SystemExit: pass\n"
         "sys.exit('numpy' in sys.modules or 'wgpu' in sys.modules)"
     )
-    elapsed_s = []
-    for _ in range(5):
-        start = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False)
-        elapsed_s.append(time.perf_counter() - start)
-        assert done.returncode == 0
-    assert min(elapsed_s) < 0.3
+    assert min(run_timed([sys.executable, "-c", code])[1] for _ in range(5)) < 0.3
 
 
 @pytest.mark.parametrize("name", ["pull", "doctor"])

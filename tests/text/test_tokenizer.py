@@ -268,8 +268,7 @@ def test_time_is_linear_in_length(pre: str) -> None:
     metadata = {**text_data.smollm2_metadata(), "tokenizer.ggml.pre": pre}
     started = time.process_time()
     tokenizer = Tokenizer.from_gguf(metadata)
-    # Measured 0.04 s.
-    assert time.process_time() - started < 0.25
+    assert time.process_time() - started < LIMIT_S
     for name, text in LONG_TEXTS.items():
         started = time.process_time()
         tokenizer.encode(text, special=True)

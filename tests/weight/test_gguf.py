@@ -120,11 +120,11 @@ def test_tensors_without_elements_and_without_dimensions() -> None:
 def test_case_a01(data_dir: Path, name: str, field: str) -> None:
     folder = data_dir / "cases" / "gguf"
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         with pytest.raises(LoadError, match=field) as caught:
             open_gguf(FileSource(folder / f"{name}.gguf"))
-        assert time.perf_counter() - start < 1
+        assert time.process_time() - start < 1
         assert tracemalloc.get_traced_memory()[1] < 50_000_000
     finally:
         tracemalloc.stop()
