@@ -315,17 +315,20 @@ class Loop:
                 if not piece.draws and self._may_hold(sequence):
                     self._hold(sequence)
             if piece.draws:
-                self._accept(sequence, answer.records[seq], flight.top_logprobs)
+                self._accept(sequence, answer.records, seq, flight.top_logprobs)
 
-    def _accept(self, sequence: Sequence, record: NDArray[np.int32], top_logprobs: int) -> None:
-        if record[RecordLayout.FLAGS] & NOT_FINITE:
+    def _accept(
+        self, sequence: Sequence, records: NDArray[np.int32], seq: int, top_logprobs: int
+    ) -> None:
+        if records.data[seq, RecordLayout.FLAGS] & NOT_FINITE:
             sequence.error = (
                 f"the logits after token {len(sequence.tokens)} are not finite: "
                 "the weights hold NaN or infinity, or the model file is damaged"
             )
             self._end(sequence, "error")
             return
-        sequence.accept(_drawn(record, sequence.generation, top_logprobs), self.limits.context)
+        drawn = _drawn(records, seq, sequence.generation, top_logprobs)
+        sequence.accept(drawn, self.limits.context)
         if sequence.finish is not None:
             self._release(sequence)
 
@@ -381,11 +384,14 @@ class Loop:
         self._free_lanes.append(sequence.lane)
 
 
-def _drawn(record: NDArray[np.int32], generation: Generation, top_logprobs: int) -> Drawn:
-    token = int(record[RecordLayout.TOKEN])
+def _drawn(
+    records: NDArray[np.int32], seq: int, generation: Generation, top_logprobs: int
+) -> Drawn:
+    token = records.data[seq, RecordLayout.TOKEN]
     if generation.top_logprobs < 0:
         return Drawn(token)
-    floats, top = record.view(np.float32), RecordLayout.TOP
+    record, top = records[seq], RecordLayout.TOP
+    floats = record.view(np.float32)
     pairs = zip(
         record[top : top + generation.top_logprobs].tolist(),
         floats[top + top_logprobs :][: generation.top_logprobs].tolist(),

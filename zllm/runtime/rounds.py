@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence as Sequences
 from dataclasses import dataclass
 from typing import Literal
@@ -45,20 +46,22 @@ def step_words(
     layout: StepLayout, pieces: Sequences[Piece], group: Group, scratch_lane: int
 ) -> NDArray[np.int32]:
     """The words of `layout` for a round of `pieces`; what is left over is padding."""
-    words = np.zeros(layout.words, np.int32)
-    single = words.data  # sets one word in a fraction of NumPy's time
+    step = np.zeros(layout.words, np.int32)
+    words = step.data.cast("B").cast("i")  # takes a few words in a fraction of NumPy's time
     at, seqs = layout.offset, layout.size["lane"]
-    single[at["valid_rows"]] = sum(piece.count for piece in pieces)
-    single[at["valid_seqs"]] = len(pieces)
-    words[at["lane"] :][:seqs] = scratch_lane
-    of_sequences = words[layout.sequences]
+    lane, of_sequences = at["lane"], layout.sequences
     row = 0
     for seq, piece in enumerate(pieces):
-        of_sequences[seq::seqs] = _sequence_words(piece, row)
+        own = slice(of_sequences.start + seq, of_sequences.stop, seqs)
+        words[own] = array("i", _sequence_words(piece, row))
         _table_words(words, layout, group, piece, seq)
-        _row_words(single, layout, group, piece, seq, row)
+        _row_words(words, layout, group, piece, seq, row)
         row += piece.count
-    return words
+    words[at["valid_rows"]] = row
+    words[at["valid_seqs"]] = len(pieces)
+    for seq in range(len(pieces), seqs):
+        words[lane + seq] = scratch_lane
+    return step
 
 
 def _sequence_words(piece: Piece, first_row: int) -> tuple[int, ...]:
@@ -72,12 +75,12 @@ def _sequence_words(piece: Piece, first_row: int) -> tuple[int, ...]:
 
 
 def _table_words(
-    words: NDArray[np.int32], layout: StepLayout, group: Group, piece: Piece, seq: int
+    words: memoryview, layout: StepLayout, group: Group, piece: Piece, seq: int
 ) -> None:
     assert piece.sequence.table is not None
     entries = group.entries(piece.first + piece.count)
     table = layout.offset[f"{group.name}.table"] + seq * layout.table_entries[group.name]
-    words[table : table + entries] = piece.sequence.table.pages[:entries]
+    words[table : table + entries] = array("i", piece.sequence.table.pages[:entries])
 
 
 def _row_words(

@@ -235,9 +235,9 @@ class WebGpuPlan:
             raise BackendError(
                 f"step must be int32 [{self.layout.words}], got {step.dtype} {list(step.shape)}"
             )
-        words = np.array(step)
-        answer = self.program.submit(words.data.cast("B"))
-        return WebGpuTicket(self.key, self._finish(answer, words) if self.hosts else answer)
+        answer = self.program.submit(step.data.cast("B"))
+        later = self._finish(answer, np.array(step)) if self.hosts else answer
+        return WebGpuTicket(self.key, later)
 
     async def _finish(self, answer: Awaitable[memoryview], words: NDArray[np.int32]) -> memoryview:
         """The rest of a round that waits for the host between its programs."""
