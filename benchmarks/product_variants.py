@@ -3,6 +3,9 @@
 Weights rotate through more memory than a GPU's L2 holds. Each figure is GPU time, of a pass in
 which every dispatch waits for the one before, as in a round; other work keeps the clock up before
 it. The share is of the rate at which a WGSL kernel copies (bytes read and written).
+
+At the end: what the shapes asked for take in a round of a model like Llama 3 8B with each setting
+that was timed for all of them, and the fastest as a line of `zllm.backend.webgpu.tuning`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product as every
 from pathlib import Path
 from typing import Any
@@ -23,13 +26,18 @@ from benchmarks.machine import describe
 from tests.kernel.bench import random_blocks
 from zllm.activation import GatedSpec
 from zllm.backend.webgpu import wgpu_module
+from zllm.backend.webgpu.backend import adapter_of
 from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.launch import resident
 from zllm.backend.webgpu.lowering import Bank, View
-from zllm.backend.webgpu.product import FOLDED_TOKENS, Product, dispatch
+from zllm.backend.webgpu.product import FOLDED_TOKENS, Product, dispatches
+from zllm.backend.webgpu.product_several import CODES
+from zllm.backend.webgpu.tune import WORTH
+from zllm.backend.webgpu.tuned import FILE, SEVERAL, keep
 from zllm.backend.webgpu.tuning import Choice, Few, Tuning
 from zllm.backend.webgpu.wgpu_device import WgpuDevice, choose_adapter, timestamp_period_ns
 from zllm.backend.webgpu.wgpu_program import public_recorder
+from zllm.fetch.store import cache_dir
 from zllm.norm import RmsNormSpec
 from zllm.quant import formats
 
@@ -72,6 +80,11 @@ NARROW = (
     Shape("s_head", 49152, 576, normed=True),
 )
 SHAPES = {shape.name: shape for shape in WIDE + NARROW}
+LAYERS = 32
+TIMES = {shape.name: LAYERS for shape in WIDE} | {"head": 1}  # in a round
+# Of the largest result; product_pairs rounds x to 16 bits a block.
+TOLERANCE = {"pairs": 5e-4}
+HOPELESS = 1.7  # times the fastest of the first shape: not timed for the others
 
 
 class TimedDevice(WgpuDevice):
@@ -87,6 +100,7 @@ class Workshop:
         self.device = device
         self.random = np.random.default_rng(7)
         self._rotated_bytes = rotated_bytes
+        self._scratch: list[Buffer] = []
 
     def buffer(self, data: np.ndarray[Any, Any]) -> Buffer:
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
@@ -136,6 +150,19 @@ class Workshop:
             RmsNormSpec(1e-5),
             gated=GatedSpec("silu") if shape.gated else None,
         )
+
+    def dispatches(self, product: Product, bank: Bank, info: DeviceInfo) -> list[Dispatch]:
+        """Some write what others read: all banks of a shape may share it."""
+        at = 0
+
+        def scratch(size_bytes: int) -> Buffer:
+            nonlocal at
+            at += 1
+            if at > len(self._scratch) or self._scratch[at - 1].size_bytes < size_bytes:
+                self._scratch.insert(at - 1, self.device.buffer(size_bytes, "scratch"))
+            return self._scratch[at - 1]
+
+        return dispatches(product, [bank], scratch, info)
 
     def free(self, product: Product, banks: Sequence[Bank]) -> None:
         for buffer in (product.x.buffer, product.out.buffer, product.norm):
@@ -192,8 +219,8 @@ class Stopwatch:
         once = self.seconds(cycle, len(cycle)) / len(cycle)
         if not self.device.info.software:
             self.warm_up()
-        count = min(1024, max(len(cycle), int(least_s / max(once, 1e-7))))
-        return self.seconds(cycle, count) / count
+        turns = max(1, min(1024, int(least_s / max(once, 1e-7))) // len(cycle))
+        return self.seconds(cycle, turns * len(cycle)) / (turns * len(cycle))
 
 
 def copy_rate(watch: Stopwatch, size_bytes: int, least_s: float) -> float:
@@ -222,21 +249,37 @@ def with_few(info: DeviceInfo, few: Few) -> DeviceInfo:
     return replace(info, tuning=Tuning(choices, few_tokens=64))
 
 
-def few_variants(tokens: int, thin: bool) -> Iterator[tuple[str, Few]]:
-    rows_lanes = every((2, 4, 8), (16, 32)) if tokens == 1 else every((2, 4), (8, 16))
-    if not thin:
-        rows_lanes = every((2, 4, 8), (8, 16, 32))
+def few_variants(tokens: int, thin: bool) -> Iterator[Few]:
+    if tokens > 1 and thin:
+        yield from SEVERAL
+        yield from (Few(128, 2, 16), Few(256, 4, 16))
+        return
+    rows_lanes = every((2, 4, 8), (8, 16, 32))
+    if thin:
+        rows_lanes = every((2, 4, 8), (16, 32))
     for (rows, lanes), threads in every(rows_lanes, (64, 128, 256)):
-        yield f"{threads}x{rows}/{lanes}", Few(threads, rows, lanes)
+        yield Few(threads, rows, lanes)
+    if tokens > 1:
+        yield from SEVERAL
 
 
-def variants(info: DeviceInfo, tokens: int, thin: bool) -> Iterator[tuple[str, DeviceInfo]]:
+def name_of(few: Few) -> str:
+    return f"{few.kernel} {few.threads}x{few.rows}/{few.lanes}"
+
+
+Variant = tuple[str, DeviceInfo, Few | None]
+
+
+def variants(info: DeviceInfo, format: str, tokens: int, thin: bool) -> Iterator[Variant]:
+    """The table as it is, first."""
+    yield "default", info, None
     if tokens <= 16:
-        for name, few in few_variants(tokens, thin):
-            yield name, with_few(info, few)
+        for few in few_variants(tokens, thin):
+            if few.kernel != "pairs" or format in CODES:
+                yield name_of(few), with_few(info, few), few
     if tokens > 8:
-        yield "tile", replace(info, tuning=Tuning(few_tokens=0, wide_tokens=1 << 20))
-        yield "wide", replace(info, tuning=Tuning(few_tokens=0, wide_tokens=1))
+        yield "tile", replace(info, tuning=Tuning(few_tokens=0, wide_tokens=1 << 20)), None
+        yield "wide", replace(info, tuning=Tuning(few_tokens=0, wide_tokens=1)), None
 
 
 def check(shop: Workshop, info: DeviceInfo, format: str, tokens: int) -> float:
@@ -251,7 +294,8 @@ def check(shop: Workshop, info: DeviceInfo, format: str, tokens: int) -> float:
         x = shop.random.standard_normal((tokens, shape.columns)).astype(np.float32)
         norm = shop.random.standard_normal(shape.columns).astype(np.float32)
         product = shop.product(shape, tokens, x, norm)
-        shop.device.program([dispatch(product, bank, info)]).submit(memoryview(b"")).wait()
+        ready = shop.dispatches(product, bank, info)
+        shop.device.program(ready).submit(memoryview(b"")).wait()
         size = product.out.buffer.size_bytes
         got = np.frombuffer(shop.device.read(product.out.buffer, 0, size), np.float32)
         v = x.astype(np.float64)
@@ -289,6 +333,7 @@ def main() -> None:
     parser.add_argument("--least-ms", type=float, default=8.0, help="of one submit")
     parser.add_argument("--checks", type=int, help="1: bounds, 2: of loops (as in browsers)")
     parser.add_argument("--thin", action="store_true", help="fewer settings")
+    parser.add_argument("--keep", action="store_true", help="the fastest, as `bench --tune` does")
     args = parser.parse_args()
     begun = time.perf_counter()
     device = TimedDevice(choose_adapter())
@@ -307,7 +352,9 @@ def main() -> None:
     if args.checks is not None:
         wgpu_module.CHECKS = args.checks
     shop = Workshop(device, rotated_bytes=(1 << 20) if small else (256 << 20))
-    rows = results["rows"] = []
+    rows: list[dict[str, Any]] = []
+    results["rows"] = rows
+    found: list[Choice] = []
     for tokens, format in every(map(int, args.tokens.split(",")), args.formats.split(",")):
         right: dict[str, float] = {}
         for name in args.shapes.split(","):
@@ -316,45 +363,64 @@ def main() -> None:
                 continue
             banks = shop.rotated(format, shape)
             product = shop.product(shape, tokens)
-            for variant, tuned in variants(info, tokens, args.thin):
+            for variant, tuned, few in variants(info, format, tokens, args.thin):
                 if time.perf_counter() - begun > args.seconds:
                     break
+                if few and hopeless(rows, format, tokens, variant):
+                    continue
                 if variant not in right:
                     right[variant] = check(shop, tuned, format, tokens)
-                if not right[variant] < 1e-4:
-                    rows.append(
-                        {
-                            "format": format,
-                            "tokens": tokens,
-                            "variant": variant,
-                            "shape": name,
-                            "error": right[variant],
-                            "us": 1e9,
-                        }
-                    )
+                row = {"format": format, "tokens": tokens, "variant": variant, "shape": name}
+                row |= {"few": few and asdict(few), "error": right[variant], "us": 1e9}
+                rows.append(row)
+                kernel = tuned.tuning.few(format, tokens).kernel
+                if not right[variant] < TOLERANCE.get(kernel, 1e-4):
                     print("WRONG", format, tokens, variant, right[variant])
                     continue
-                cycle = [dispatch(product, bank, tuned) for bank in banks]
-                took = watch.paced(cycle, least_s)
-                weight_bytes = banks[0].buffer.size_bytes
-                rows.append(
-                    {
-                        "format": format,
-                        "tokens": tokens,
-                        "shape": name,
-                        "variant": variant,
-                        "checks": wgpu_module.CHECKS,
-                        "us": took * 1e6,
-                        "error": right[variant],
-                        "share": weight_bytes / took / rate,
-                        "tflops": 2 * shape.rows * shape.columns * tokens / took / 1e12,
-                    }
-                )
+                cycle = [call for bank in banks for call in shop.dispatches(product, bank, tuned)]
+                took = watch.paced(cycle, least_s) * len(cycle) / len(banks)
+                row |= {
+                    "checks": wgpu_module.CHECKS,
+                    "us": took * 1e6,
+                    "share": banks[0].buffer.size_bytes / took / rate,
+                    "tflops": 2 * shape.rows * shape.columns * tokens / took / 1e12,
+                }
             table(rows, format, tokens, name)
             shop.free(product, banks)
+        found += fastest(rows, format, tokens)
     print(f"{time.perf_counter() - begun:.0f} s, {len(rows)} figures")
+    if args.keep and found:
+        keep(cache_dir() / FILE, adapter_of(device.info), tuple(found))
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def hopeless(rows: list[dict[str, Any]], format: str, tokens: int, variant: str) -> bool:
+    """By the first shape."""
+    same = [r for r in rows if (r["format"], r["tokens"]) == (format, tokens)]
+    first = {r["variant"]: r["us"] for r in same if r["shape"] == same[0]["shape"]}
+    return bool(variant in first and first[variant] > HOPELESS * min(first.values()))
+
+
+def fastest(rows: list[dict[str, Any]], format: str, tokens: int) -> list[Choice]:
+    """By the sum of a round's products; none where the table as it is is as fast."""
+    same = [r for r in rows if (r["format"], r["tokens"]) == (format, tokens)]
+    shapes = list(dict.fromkeys(r["shape"] for r in same))
+    sums: dict[str, float] = {}
+    for variant in dict.fromkeys(r["variant"] for r in same):
+        mine = {r["shape"]: r["us"] for r in same if r["variant"] == variant}
+        if len(mine) == len(shapes):
+            sums[variant] = sum(us * TIMES.get(name, 1) for name, us in mine.items()) / 1e3
+    best = sorted(sums, key=sums.__getitem__)
+    line = " | ".join(f"{variant} {sums[variant]:.2f}" for variant in best)
+    print(f"{format} x{tokens}, ms of {'+'.join(shapes)} in a round: {line}", flush=True)
+    few = next((r["few"] for r in same if best and r["variant"] == best[0]), None)
+    if few is None or sums[best[0]] > WORTH * sums.get("default", 1e9):
+        return []
+    choice = Choice(format, tokens, Few(**few))
+    sizes = f"{choice.few.threads}, {choice.few.rows}, {choice.few.lanes}"
+    print(f'Choice("{format}", 1 << 30, Few({sizes}, "{choice.few.kernel}")),', flush=True)
+    return [choice]
 
 
 def table(rows: list[dict[str, Any]], format: str, tokens: int, shape: str) -> None:

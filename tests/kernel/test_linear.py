@@ -11,6 +11,7 @@ from tests.kernel.bench import Bench, assert_close, random_blocks
 from zllm.activation import GatedSpec, gated
 from zllm.backend.webgpu import product
 from zllm.backend.webgpu.product import NormedSpec
+from zllm.backend.webgpu.product_several import CODES
 from zllm.backend.webgpu.tuning import Choice, Few, Tuning
 from zllm.linear import LinearSpec
 from zllm.norm import RmsNormSpec, rms_norm
@@ -177,7 +178,7 @@ def test_every_setting_computes_the_same(
         assert_close(bench.values(out), expected, 2 * TOLERANCE)
 
 
-@pytest.mark.parametrize("format", product.CODES)
+@pytest.mark.parametrize("format", CODES)
 @pytest.mark.parametrize("columns", [160, 4640])
 def test_integers_of_x_are_as_exact_as_floats(
     bench: Bench,

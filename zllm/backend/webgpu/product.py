@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zllm.activation import GatedSpec
@@ -11,18 +12,24 @@ from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Ker
 from zllm.backend.webgpu.elementwise import activation, gated_dispatch, rms_norm_dispatch
 from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
 from zllm.backend.webgpu.lowering import Bank, Context, View
+from zllm.backend.webgpu.product_several import (
+    CODES,
+    Shape,
+    pairs_bytes,
+    pairs_dispatch,
+    several_shape,
+    takes_pairs,
+    with_sizes,
+)
 from zllm.backend.webgpu.tuning import Few
 from zllm.backend.webgpu.wgsl_format import FORMATS
 from zllm.kernel.wgsl.source import compose
-from zllm.kernel.wgsl.unroll import unroll
 from zllm.linear import LinearSpec
 from zllm.norm import RmsNormSpec
 
 ACCESS: tuple[Access, ...] = ("read", "read", "read", "read", "read", "write")
 
 ROWS_THREADS = 64  # of a workgroup that reduces over rows of experts
-# Formats of codes_<format>.wgsl. Where there are subgroups there are packed dot products.
-CODES = ("q4_0", "q4_1", "q8_0")
 NO_NORM = RmsNormSpec(0.0)
 LANES_TOKENS = 4  # of one thread
 SHORT = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q8_0"})  # formats of a few lines
@@ -81,8 +88,7 @@ def _lower_linear(
         residual=None if residual is None else context.view(residual),
         factor=spec.product.scale if isinstance(spec.product, LinearSpec) else 1.0,
     )
-    before, product = _apart(product, context)
-    return [*before, *(dispatch(product, bank, context.info) for bank in context.banks(w))]
+    return dispatches(product, context.banks(w), context.scratch, context.info)
 
 
 def lower_gated_linear(op: Op, context: Context) -> list[Dispatch]:
@@ -109,27 +115,39 @@ def _lower_gated(
         bias=_vector(bias, context),
         gated=spec.product,
     )
-    before, product = _apart(product, context)
     banks = context.banks(w)
     if len(banks) == 1:
-        return [*before, dispatch(product, banks[0], context.info)]
+        return dispatches(product, banks, context.scratch, context.info)
     width = out.columns
     both = context.scratch(4 * out.rows * 2 * width)
     gate = View(both, 0, 2 * width, out.rows, width)
     up = View(both, width, 2 * width, out.rows, width)
     plain = replace(product, out=View(both, 0, 2 * width, out.rows, 2 * width), gated=None)
-    parts = [dispatch(plain, bank, context.info) for bank in banks]
-    return [*before, *parts, gated_dispatch(gate, up, out, spec.product)]
+    parts = dispatches(plain, banks, context.scratch, context.info)
+    return [*parts, gated_dispatch(gate, up, out, spec.product)]
 
 
-def _apart(product: Product, context: Context) -> tuple[list[Dispatch], Product]:
-    """The norm by itself for several tokens: inside the product each workgroup would repeat it."""
-    x = product.x
-    if product.norm is None or x.rows <= FOLDED_TOKENS:
-        return [], product
-    out = View(context.scratch(4 * x.rows * x.columns), 0, x.columns, x.rows, x.columns)
-    norm = rms_norm_dispatch(x, product.norm, out, product.norm_spec, context.info)
-    return [norm], replace(product, x=out, norm=None)
+def dispatches(
+    product: Product, banks: Sequence[Bank], scratch: Callable[[int], Buffer], info: DeviceInfo
+) -> list[Dispatch]:
+    """For several tokens x is made ready once for all banks and workgroups: as product_pairs reads
+    it, or normalised. For one token each workgroup does so by itself.
+    """
+    x, norm, spec = product.x, product.norm, product.norm_spec
+    paired = [bank for bank in banks if takes_pairs(bank.format, x.rows, info)]
+    found: list[Dispatch] = []
+    pairs: Buffer | None = None
+    if paired:
+        format, source = paired[0].format, input_source(x, paired[0])
+        pairs = scratch(pairs_bytes(x.rows, x.columns, format))
+        found = [pairs_dispatch(x, norm, spec, source, pairs, format, info)]
+    if norm is not None and x.rows > FOLDED_TOKENS and len(paired) < len(banks):
+        out = View(scratch(4 * x.rows * x.columns), 0, x.columns, x.rows, x.columns)
+        found.append(rms_norm_dispatch(x, norm, out, spec, info))
+        product = replace(product, x=out, norm=None)
+    for bank in banks:
+        found.append(_dispatch(product, bank, pairs if bank in paired else None, info))
+    return found
 
 
 def _vector(weight: Any, context: Context) -> Buffer | None:
@@ -141,14 +159,14 @@ def _vector(weight: Any, context: Context) -> Buffer | None:
     return bank.buffer
 
 
-def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
+def _dispatch(product: Product, bank: Bank, pairs: Buffer | None, info: DeviceInfo) -> Dispatch:
+    """pairs: x, normalised if need be, as product_pairs reads it."""
     x, out = product.x, product.out
+    norm = None if pairs else product.norm
     rows = bank.rows // 2 if product.gated else bank.rows
     residual = product.residual
     values: dict[str, float] = {
         "COLUMNS": bank.columns,
-        "X_OFFSET": x.offset,
-        "X_STRIDE": x.stride,
         "BLOCKS": FORMATS[bank.format].blocks(bank.columns),
         "ROWS": rows,
         "TOKENS": x.rows,
@@ -157,39 +175,44 @@ def dispatch(product: Product, bank: Bank, info: DeviceInfo) -> Dispatch:
         "OUT_STRIDE": out.stride,
         "HAS_BIAS": product.bias is not None,
         "HAS_RESIDUAL": residual is not None,
-        "NORM": product.norm is not None,
+        "NORM": norm is not None,
         "EPS": product.norm_spec.eps,
-        "NORM_OFFSET": product.norm_spec.offset,
         "FACTOR": product.factor,
         "GATED": product.gated is not None,
     }
+    if not pairs:
+        values |= {"X_OFFSET": x.offset, "X_STRIDE": x.stride}
+        values["NORM_OFFSET"] = product.norm_spec.offset
     if product.gated:
         values |= activation(product.gated)
     if residual is not None:
         values |= {"RESIDUAL_OFFSET": residual.offset, "RESIDUAL_STRIDE": residual.stride}
     shape = _shape(product, bank, rows, info)
-    decode = lanes_sources(bank.format, info) if info.software else gpu_sources(bank.format)
-    wgsl = compose(_input(product, bank), *decode, "silu", "activation", "product", *shape.sources)
-    sizes = "".join(f"const {name}: u32 = {value}u;\n" for name, value in shape.text.items())
-    wgsl = sizes + unroll(wgsl, shape.text)
-    name = f"{shape.sources[-1]}_{bank.format}"
-    kernel = Kernel(name, wgsl, ACCESS, constants(values | shape.values))
+    name = shape.sources[-1]
+    read = "input_pairs" if pairs else input_source(x, bank)
+    decode = lanes_sources(bank.format, info) if info.software else gpu_sources(bank.format, name)
+    wgsl = with_sizes(
+        compose(read, *decode, "silu", "activation", "product", *shape.sources), shape.text
+    )
+    kernel = Kernel(f"{name}_{bank.format}", wgsl, ACCESS, constants(values | shape.values))
     # WGSL has no optional binding: where nothing is read, x stands in.
+    source = pairs or x.buffer
     buffers = (
         bank.buffer,
-        x.buffer,
-        product.norm or x.buffer,
-        product.bias or x.buffer,
-        residual.buffer if residual is not None else x.buffer,
+        source,
+        norm or source,
+        product.bias or source,
+        residual.buffer if residual is not None else source,
         out.buffer,
     )
     return Dispatch(kernel, buffers, shape.grid)
 
 
-def gpu_sources(format: str) -> tuple[str, ...]:
-    """With the unpacking that suits GPUs; decoded values are the same."""
+def gpu_sources(format: str, kernel: str = "") -> tuple[str, ...]:
+    """With the unpacking that suits GPUs and the kernel; decoded values are the same."""
+    unpack = "unpack_bits" if kernel == "product_shared" else "unpack"
     sources = FORMATS[format].sources
-    return tuple("unpack" if name.startswith("spread") else name for name in sources)
+    return tuple(unpack if name.startswith("spread") else name for name in sources)
 
 
 def lanes_sources(format: str, info: DeviceInfo) -> tuple[str, ...]:
@@ -206,20 +229,9 @@ def shares_x(info: DeviceInfo) -> bool:
     return info.software and info.subgroup_size == QUAD
 
 
-def _input(product: Product, bank: Bank) -> str:
-    x = product.x
+def input_source(x: View, bank: Bank) -> str:
     whole = bank.columns % FORMATS[bank.format].elements == 0 and not (x.offset | x.stride) % 4
     return "input_vec4" if whole else "input_scalar"
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Of a kernel: its own sources, what they need, its grid."""
-
-    sources: tuple[str, ...]
-    values: dict[str, float]  # overrides
-    grid: tuple[int, int, int]
-    text: dict[str, int] = field(default_factory=dict)  # sizes of arrays and of unrolled loops
 
 
 def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
@@ -260,6 +272,9 @@ def _lanes_shape(format: str, rows: int, tokens: int, gated: bool, info: DeviceI
 
 def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
     few = info.tuning.few(bank.format, tokens)
+    if (few.kernel == "shared" and tokens > 1) or takes_pairs(bank.format, tokens, info):
+        source = quads_source(bank.format)
+        return several_shape(few, bank, source, rows, tokens, gated, info)
     spec = FORMATS[bank.format]
     quads = spec.elements // 4  # of a block
     row_quads = spec.blocks(bank.columns) * quads

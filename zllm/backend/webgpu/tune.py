@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from zllm.backend.webgpu.tracing import TracedKernel, TracingBackend
 from zllm.backend.webgpu.tuned import SETTINGS
-from zllm.backend.webgpu.tuning import Choice, Few, Tuning
+from zllm.backend.webgpu.tuning import Choice, Few
 
 WORTH = 0.98  # of the time: a smaller gain is noise
-PRODUCT = re.compile("product_(?:staged|planes)_(.+)")  # kernels that have settings; the format
+# Kernels that have settings; the format.
+PRODUCT = re.compile("product_(?:staged|planes|shared|pairs|input)_(.+)")
 
 Answers = list[list[int]]
 # tokens -> the answers to so many sequences, and the kernels of some of their rounds.
@@ -38,10 +39,10 @@ def search(backend: TracingBackend, tokens: Sequence[int], measure: Measure) -> 
             expected, rounds = measure(count)
             yield Tried(count, None, _ms(rounds), True)
             for few in SETTINGS:
-                tuning = Tuning((Choice("", count, few),))
-                backend.device.info = replace(
-                    before, tuning=replace(before.tuning, choices=tuning.choices)
-                )
+                if count == 1 and few.kernel != "staged":
+                    continue
+                tuning = replace(before.tuning, choices=(Choice("", count, few),))
+                backend.device.info = replace(before, tuning=tuning)
                 answers, rounds = measure(count)
                 yield Tried(count, few, _ms(rounds), answers == expected)
     finally:

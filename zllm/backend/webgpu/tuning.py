@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+# product_<kernel>.wgsl of several tokens. "pairs" is for formats of codes_<format>.wgsl and devices
+# with subgroups; elsewhere, and for one token, it means "staged".
+Kernel = Literal["staged", "shared", "pairs"]
 
 
 @dataclass(frozen=True, slots=True)
 class Few:
-    """Of the kernels for few tokens (product_staged.wgsl, product_planes.wgsl)."""
+    """Of the kernels for few tokens."""
 
     threads: int  # of a workgroup
     rows: int  # matrix rows of a team; even
     lanes: int  # of a team
+    kernel: Kernel = "staged"
 
 
 @dataclass(frozen=True, slots=True)
