@@ -249,7 +249,7 @@ def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
             ("product_tile_wide",),
             {"TILES": tiles},
             grid,
-            {"SPAN": WIDE_TOKENS, "SPANS": WIDE_TOKENS // 64},
+            {"SPAN": WIDE_TOKENS, "MINE": WIDE_TOKENS // 16},
         )
     tiles = ceil_div(rows, TILE_ROWS // 2 if gated else TILE_ROWS)
     grid = (min(tiles, info.max_grid), ceil_div(tokens, TILE_TOKENS), 1)
@@ -282,9 +282,9 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     chunk = min(STAGED_QUADS >> (tokens - 1).bit_length(), whole)
     each = _team_rows(few, rows * (1 + gated), tokens, min(few.threads, chunk // quads))
     teams = ceil_div(rows, each // 2 if gated else each)
-    sums = each * tokens + (tokens <= FOLDED_TOKENS)  # of a lane; the last one is of squares
+    sums = ceil_div(each * tokens, 4) + (tokens <= FOLDED_TOKENS)  # vec4s; the last is of squares
     threads = few.threads
-    while sums * threads > 4 * STAGED_QUADS:
+    while sums * threads > STAGED_QUADS:
         threads //= 2
     most = min(threads, chunk // quads)
     lanes = min(few.lanes, most)
@@ -297,7 +297,8 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
         "BATCH": tokens,
         "QUADS": quads,
         "CHUNK": chunk,
-        "STAGED": max(chunk * tokens, ceil_div(sums * threads, 4)),
+        "STAGED": max(chunk * tokens, sums * threads),
+        "SUMS": sums,
         "HELD": ceil_div(chunk * tokens, threads),
     }
     values: dict[str, float] = {"THREADS": threads, "TEAMS": teams, "LANES": lanes}

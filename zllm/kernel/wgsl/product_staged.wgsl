@@ -3,7 +3,7 @@
 // whole blocks, every weight once.
 override THREADS: u32;
 override TEAMS: u32; // of EACH matrix rows, in the whole grid
-override LANES: u32; // of a team; at least 4, at most the blocks of a chunk
+override LANES: u32; // of a team; at most the blocks of a chunk
 
 // Flat, though a plane a token would need one index check instead of BATCH: the loads that a
 // compiler then hoists took registers, and on an H200 a fifth more time.
@@ -79,15 +79,27 @@ fn product_teams(first_team: u32, lane: u32) {
             workgroupBarrier();
         }
     }
+    // Whole vectors: a write of one component may write back others, which are of another thread.
+    // All indices of `sums` are constants.
+    var sums = array<vec4<f32>, SUMS>();
     // unroll t BATCH
     // unroll i EACH
-    keep(EACH * $tu + $iu, lane, sum_$t_$i);
+    sums[(EACH * $tu + $iu) / 4u][(EACH * $tu + $iu) % 4u] = sum_$t_$i;
     // end
     // end
     if (NORM) {
-        keep(EACH * BATCH, lane, squares);
+        sums[SUMS - 1u].x = squares;
     }
+    // unroll q SUMS
+    staged[$qu * THREADS + lane] = sums[$q];
+    // end
     workgroupBarrier();
+    if (NORM) {
+        if (lane < 16u) {
+            join_squares(lane * (THREADS / 16u));
+        }
+        workgroupBarrier();
+    }
     store_teams(first_team, lane);
     workgroupBarrier();
 }
@@ -127,19 +139,32 @@ fn add_dot(sum: f32, w: vec4<f32>, v: vec4<f32>) -> f32 {
     return fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
 }
 
-// Each lane's share of sum j, in memory that holds x no more.
-fn keep(j: u32, lane: u32, share: f32) {
-    let at = j * THREADS + lane;
-    staged[at / 4u][at % 4u] = share;
+// Sum j of a team's lanes, in memory that holds x no more. Each team begins with another lane, so
+// that threads side by side meet different banks.
+fn total(team: u32, j: u32) -> f32 {
+    var sum = 0.0;
+    for (var i = 0u; i < LANES; i++) {
+        let lane = team * LANES + (i + team) % LANES;
+        sum += staged[j / 4u * THREADS + lane][j % 4u];
+    }
+    return sum;
 }
 
-fn total(from_lane: u32, j: u32, lanes: u32) -> f32 {
-    let at = (j * THREADS + from_lane) / 4u;
-    var sum = vec4<f32>();
-    for (var i = 0u; i < lanes / 4u; i++) {
-        sum += staged[at + i];
+// Squares of the sixteenth of the threads from `lane` on, in the place of the first.
+fn join_squares(lane: u32) {
+    var sum = 0.0;
+    for (var i = 0u; i < THREADS / 16u; i++) {
+        sum += staged[(SUMS - 1u) * THREADS + lane + i].x;
     }
-    return sum.x + sum.y + sum.z + sum.w;
+    staged[(SUMS - 1u) * THREADS + lane] = vec4<f32>(sum);
+}
+
+fn all_squares() -> f32 {
+    var sum = 0.0;
+    for (var i = 0u; i < 16u; i++) {
+        sum += staged[(SUMS - 1u) * THREADS + i * (THREADS / 16u)].x;
+    }
+    return sum;
 }
 
 // The results of the workgroup's teams, from `first_team` on.
@@ -153,12 +178,12 @@ fn store_teams(first_team: u32, lane: u32) {
         if (row < ROWS) {
             var s = 1.0;
             if (NORM) {
-                s = norm_scale(total(0u, EACH * BATCH, THREADS));
+                s = norm_scale(all_squares());
             }
             let j = EACH * t + r % results;
-            let y = s * total(r / results * LANES, j, LANES);
+            let y = s * total(r / results, j);
             if (GATED) {
-                store_gated(t, row, y, s * total(r / results * LANES, j + EACH / 2u, LANES));
+                store_gated(t, row, y, s * total(r / results, j + EACH / 2u));
             } else {
                 store(t, row, y);
             }
