@@ -26,11 +26,15 @@ export async function openGpu(heap, sourceOf) {
   return gpu;
 }
 
-const rounds = new Map(); // submitted ones by number, until their results are taken
+const rounds = new Map(); // submitted ones by number, until they are done and somebody knows
 let submitted = 0;
 
-/** Kept once the round is done, and never broken. */
-export const done = number => rounds.get(number).done;
+/** Whether the round went well, once it is done: its result then lies in the Python heap. Never broken. */
+export async function done(number) {
+  const well = await rounds.get(number).done;
+  if (well) rounds.delete(number); // else `failure` tells why
+  return well;
+}
 
 /** A browser whose GPU process starts again may not answer at all. */
 const silence = () => new Promise((_, reject) => {
@@ -173,13 +177,15 @@ class Gpu {
     }
   }
 
-  /** One round: its number, for `done`, `taken` and `forget`. */
-  submit(program, address, size) {
+  /** One round: its number, for `done`, `failure` and `forget`; its result goes to `target`. */
+  submit(program, address, size, target) {
     this.check();
-    const round = { readback: this.readback(program.resultBytes), size: program.resultBytes, done: null, error: null };
-    round.done = this.run(program, address, size, round.readback).catch(error => { round.error = error; });
-    rounds.set(++submitted, round);
-    return submitted;
+    const readback = this.readback(program.resultBytes), number = ++submitted;
+    const round = { done: null, error: null };
+    round.done = this.run(program, address, size, readback).then(
+      () => this.take(number, readback, program.resultBytes, target)).catch(error => { round.error = error; return false; });
+    rounds.set(number, round);
+    return number;
   }
 
   run(program, address, size, readback) {
@@ -231,19 +237,26 @@ class Gpu {
 
   done(number) { return done(number); }
 
-  /** Of a round that is done: its result, to an address in the Python heap. */
-  taken(number, address) {
-    const { readback, size, error } = rounds.get(number);
-    rounds.delete(number);
-    if (error) throw error;
+  /** The result of a round, to an address in the Python heap, if it is still wanted there. */
+  take(number, readback, size, address) {
     this.check();
-    this.heap().set(new Uint8Array(readback.getMappedRange(0, Math.max(4, Math.ceil(size / 4) * 4)), 0, size), address);
+    if (size && rounds.has(number)) {
+      this.heap().set(new Uint8Array(readback.getMappedRange(0, Math.ceil(size / 4) * 4), 0, size), address);
+    }
     readback.unmap();
     if (!this.free.has(readback.size)) this.free.set(readback.size, []);
     this.free.get(readback.size).push(readback);
+    return true;
   }
 
-  /** Nobody will take its result. */
+  /** Why a round did not go well. */
+  failure(number) {
+    const { error } = rounds.get(number);
+    rounds.delete(number);
+    throw error;
+  }
+
+  /** Nobody will look at its result. */
   forget(number) { rounds.delete(number); }
 
   /** ranges: flat [buffer, offset, size, …]; the promise is of a Uint8Array of each. */
@@ -269,9 +282,8 @@ class Gpu {
   async subgroupSize() {
     const size = this.buffer(4, "subgroup size");
     const kernel = { key: "subgroup size", name: "subgroup_size", wgsl: PROBE, access: ["write"], constants: {}, entry: "main", now: true };
-    const round = this.submit(this.program([[kernel, [size], [1, 1, 1]]], null, null, 0), 0, 0);
-    await done(round);
-    this.forget(round);
+    const round = this.submit(this.program([[kernel, [size], [1, 1, 1]]], null, null, 0), 0, 0, 0);
+    if (!await done(round)) this.failure(round);
     const [data] = await this.fetch([size, 0, 4]);
     size.destroy();
     return new Uint32Array(data.slice().buffer)[0];

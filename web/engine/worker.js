@@ -106,16 +106,18 @@ const OPS = {
 
 /**
  * Run a coroutine of Python: `step` goes on to its next wait and returns what to wait for (the number of a
- * round, or a promise), or nothing to let messages in, or false at the end; it is told how long that took. As a task of asyncio it
- * would open a message channel for every turn.
+ * round, or a promise), or nothing to let messages in, or false at the end; it is told how long that took, or -1 of a
+ * round that failed. As a task of asyncio it would open a message channel for every turn.
  */
 async function stepped(step) {
   let waited = 0;
   try {
     for (let wait; (wait = step(waited)) !== false;) {
       const began = performance.now();
-      try { await (typeof wait === "number" ? done(wait) : wait ?? turn()); } catch { /* Python asks what it waited for */ }
-      waited = performance.now() - began;
+      let well = true;
+      if (typeof wait === "number") well = await done(wait);
+      else try { await (wait ?? turn()); } catch { /* Python asks what it waited for */ }
+      waited = well ? performance.now() - began : -1;
       if (typeof wait === "object" && wait instanceof pyodide.ffi.PyProxy) wait.destroy();
     }
   } finally {

@@ -107,6 +107,7 @@ class Sequence:
     finish: Finish | None = None
     error: str = ""
     sampling: SamplingWords = field(init=False)
+    greedy: bool = field(init=False)
     unbanned: bool = False  # stop tokens may be drawn again after min_tokens
     drawn: deque[Drawn] = field(default_factory=deque)  # for the reader to take
 
@@ -114,6 +115,7 @@ class Sequence:
         self.tokens = list(self.generation.prompt)
         self.target = len(self.tokens)
         self.sampling = sampling_words(self.generation)
+        self.greedy = self.generation.greedy
 
     @property
     def answered(self) -> int:

@@ -24,9 +24,10 @@ class PlanPool:
     def get(self, key: PlanKey) -> Plan:
         """The plan of the bucket that holds `key`; exact prefill plans are not kept."""
         key = self._backend.bucket(key)
-        if key in self._plans:
+        plan = self._plans.get(key)
+        if plan is not None:
             self._plans.move_to_end(key)
-            return self._plans[key]
+            return plan
         plan = self._backend.compile(self.record(key))
         if key.rows == key.seqs or self._backend.keeps_prefill:
             self._plans[key] = plan

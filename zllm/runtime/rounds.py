@@ -30,15 +30,16 @@ class Piece:
 
 def plan_key(pieces: Sequences[Piece], emit: Literal["token", "logits"] = "token") -> PlanKey:
     """The exact key of a round; the backend then rounds it up to a bucket."""
-    rows = sum(piece.count for piece in pieces)
-    context = max(piece.first + piece.count for piece in pieces)
-    drawing = [piece.sequence.generation for piece in pieces if piece.draws]
-    if emit == "logits":
-        return PlanKey(rows, len(pieces), context, "logits")
-    if not drawing:
-        return PlanKey(rows, len(pieces), context, "none")
-    greedy = all(generation.greedy for generation in drawing)
-    top = max(generation.top_logprobs for generation in drawing)
+    rows, context, drawing, greedy, top = 0, 0, False, True, -1
+    for piece in pieces:
+        rows += piece.count
+        context = max(context, piece.first + piece.count)
+        if piece.draws:
+            drawing = True
+            greedy = greedy and piece.sequence.greedy
+            top = max(top, piece.sequence.generation.top_logprobs)
+    if emit == "logits" or not drawing:
+        return PlanKey(rows, len(pieces), context, emit if emit == "logits" else "none")
     return PlanKey(rows, len(pieces), context, "token", "greedy" if greedy else "full", top)
 
 

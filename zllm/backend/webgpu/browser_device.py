@@ -73,7 +73,7 @@ class BrowserDevice:
         self.held_bytes = 0
         self.waited_s = 0.0  # for rounds to be done, in all
         self._closed = False
-        self._submit, self._taken = gpu.submit, gpu.taken
+        self._submit = gpu.submit
         info, limits = gpu.info, gpu.info.limits
         self.info = DeviceInfo(
             name=info.name,
@@ -188,10 +188,13 @@ class BrowserDevice:
             )
         return self._kernels[kernel]
 
-    def submit(self, program: Any, address: int, size: int) -> int:
-        """The number of a round in gpu.js, which looks itself whether the device is in order."""
+    def submit(self, program: Any, address: int, size: int, target: int) -> int:
+        """The number of a round in gpu.js, which looks itself whether the device is in order.
+
+        address, size: of its step words, read now. target: where its result goes once it is done.
+        """
         try:
-            number: int = self._submit(program, address, size)
+            number: int = self._submit(program, address, size, target)
         except self._error as error:
             raise self._failure("submitting a round", error) from None
         return number
@@ -199,12 +202,13 @@ class BrowserDevice:
     def done(self, round: int) -> Any:
         return self._gpu.done(round)
 
-    def take(self, round: int, address: int) -> None:
-        """Write the result of a round that is done to the address."""
+    def failure(self, round: int) -> BackendError:
+        """Why a round did not go well."""
         try:
-            self._taken(round, address)
+            self._gpu.failure(round)
         except self._error as error:
-            raise self._failure("waiting for a round", error) from None
+            return self._failure("waiting for a round", error)
+        raise AssertionError("failure() of a round that went well")
 
     def forget(self, round: int) -> None:
         self._gpu.forget(round)
@@ -265,42 +269,57 @@ class BrowserProgram:
         self._handle = handle
         self._step = memoryview(bytearray())
         self._step_place = 0, 0
-        self._result = np.empty(result_bytes, np.uint8)
-        self._result_address, _ = _place(self._result.data)
+        self._result_bytes = result_bytes
+        self.results: list[Result] = []  # that no round in flight writes
 
     def submit(self, step: memoryview, /) -> BrowserAnswer:
         if step.nbytes != self._step.nbytes:
             self._step = np.empty(step.nbytes, np.uint8).data
             self._step_place = _place(self._step)
         self._step[:] = step
-        return BrowserAnswer(self, self.device.submit(self._handle, *self._step_place))
+        result = self.results.pop() if self.results else Result(self._result_bytes)
+        round = self.device.submit(self._handle, *self._step_place, result.address)
+        return BrowserAnswer(self, round, result)
 
-    def take(self, round: int) -> bytes:
-        self.device.take(round, self._result_address)
-        return self._result.tobytes()
+
+class Result:
+    """Memory of the Python heap that gpu.js writes what came back of a round to."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.data = np.empty(size_bytes, np.uint8).data
+        self.address, _ = _place(self.data)
 
 
 class BrowserAnswer:
-    """The result of one submit; awaiting it yields to the event loop."""
+    """The result of one submit; awaiting it yields to the event loop.
 
-    def __init__(self, program: BrowserProgram, round: int) -> None:
+    While the round is in flight, it keeps the memory of the result, or has gpu.js forget it.
+    """
+
+    def __init__(self, program: BrowserProgram, round: int, result: Result) -> None:
         self._program = program
         self._round = round
-        self._taken = False
+        self._result = result
+        self._done = False
 
     def __await__(self) -> Generator[Any, Any, memoryview]:
         device = self._program.device
         if asyncio.current_task() is None:  # engine/worker.js runs this, and says how long it took
-            device.waited_s += (yield self._round) / 1000
+            waited_s = (yield self._round) / 1000
         else:
             began = time.perf_counter()
-            yield from device.done(self._round).__await__()
-            device.waited_s += time.perf_counter() - began
-        self._taken = True
-        return memoryview(self._program.take(self._round))
+            well = yield from device.done(self._round).__await__()
+            waited_s = time.perf_counter() - began if well else -1
+        self._done = True
+        if waited_s < 0:
+            raise device.failure(self._round)
+        device.waited_s += waited_s
+        data = self._result.data.tobytes()
+        self._program.results.append(self._result)
+        return memoryview(data)
 
     def __del__(self) -> None:
-        if not self._taken:
+        if not self._done:
             self._program.device.forget(self._round)
 
 
