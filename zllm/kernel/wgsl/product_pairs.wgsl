@@ -104,13 +104,9 @@ fn product_teams(first_team: u32, group: u32, lane: u32) {
     }
 }
 
-// Vec4 i of the chunk that begins at block `first`, or zeros.
+// Vec4 i of the chunk that begins at block `first`; some other where there is none.
 fn fetch(group: u32, i: u32, first: u32) -> vec4<u32> {
-    let at = first * SLOT + i;
-    if (i < CHUNK * SLOT && at < BLOCKS * SLOT) {
-        return pairs[group * BLOCKS * SLOT + at];
-    }
-    return vec4<u32>();
+    return pairs[group * BLOCKS * SLOT + min(first * SLOT + i, BLOCKS * SLOT - 1u)];
 }
 
 fn later_codes_0(block: Block) -> u32 {

@@ -77,16 +77,13 @@ fn product_teams(first_team: u32, group: u32, lane: u32) {
     }
 }
 
-// Quad i of the slots of the chunk that begins at block `first`, or zeros. Two quads of a token are
-// side by side, then those of the next token.
+// Quad i of the slots of the chunk that begins at block `first`; some other where there is none.
+// Two quads of a token are side by side, then those of the next token.
 fn fetch(group: u32, i: u32, first: u32) -> vec4<u32> {
-    let block = first + i / SLOT;
-    let at = i % SLOT;
+    let block = min(first + i / SLOT, BLOCKS - 1u);
+    let at = min(i % SLOT, QUADS * BATCH - 1u);
     let token = min(group * BATCH + at / 2u % BATCH, TOKENS - 1u);
-    if (i < CHUNK * SLOT && at < QUADS * BATCH && block < BLOCKS) {
-        return bitcast<vec4<u32>>(x4(token, block * QUADS + at / (2u * BATCH) * 2u + at % 2u));
-    }
-    return vec4<u32>();
+    return bitcast<vec4<u32>>(x4(token, block * QUADS + at / (2u * BATCH) * 2u + at % 2u));
 }
 
 fn add_dot(sum: f32, w: vec4<f32>, v: vec4<f32>) -> f32 {
