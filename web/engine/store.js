@@ -2,7 +2,7 @@
 //
 // models/<id>/record.json   {name, source, files: [{path, url, size, etag, hashes}], kept}
 // kernels.json              which kernels were found right on which adapter (zllm/backend/verdicts.py)
-// models/<id>/<path>        each file; its size is how far a download came
+// models/<id>/<path>        each file, from the start as large as it will be
 //
 // `hashes` are SHA-256 of each CHUNK of a file, written once the chunk is on disk and checked when
 // the model is opened, but right after this worker fetched it whole.
@@ -13,7 +13,9 @@ const FOLDER_FILES = ["config.json", "tokenizer.json", "tokenizer_config.json", 
 const NEEDED = new Set(["config.json"]);
 const RECORD_MS = 300; // between writes of a record while chunks arrive
 const recorded = new WeakMap(); // record -> when it was last written
-const fresh = new Map(); // model/path -> time of change of a file that this worker has fetched, every byte, and not opened
+const fresh = new Map(); // model/path -> {changed, chunks} of a file that this worker has fetched, every byte, and not opened
+const HELD_BYTES = 256 << 20; // of such files in memory at most: reading them again takes as long as sending them to a GPU,
+const HELD_MS = 15000; // and no longer than this
 
 export class StoreError extends Error {
   constructor(code, message) { super(message); this.code = code; }
@@ -75,8 +77,9 @@ export async function download(url, { name, signal, onProgress = () => {} } = {}
     report();
     for (const [at, file] of record.files.entries()) {
       const begun = file.hashes.length;
-      await fetchFile(folder, record, file, signal, loaded => { done[at] = loaded; report(); });
-      if (!begun) fresh.set(`${id}/${file.path}`, await changed(folder, file.path));
+      const chunks = begun || file.size > HELD_BYTES - held() ? null : [];
+      await fetchFile(folder, record, file, chunks, signal, loaded => { done[at] = loaded; report(); });
+      if (!begun) await hold(`${id}/${file.path}`, folder, file, chunks);
     }
     record.complete = true;
     await writeRecord(folder, record);
@@ -155,21 +158,45 @@ function decoded(text) {
 
 const mb = bytes => (bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${Math.ceil(bytes / 1e6)} MB`);
 
-async function fetchFile(folder, record, file, signal, onProgress) {
+const held = () => [...fresh.values()].reduce((sum, { chunks }) => sum + (chunks?.length ?? 0) * CHUNK, 0);
+
+/** Known as fetched by this worker, and for a while in memory. */
+async function hold(key, folder, file, chunks) {
+  const changed = (await (await folder.getFileHandle(file.path)).getFile()).lastModified;
+  const entry = { changed, chunks };
+  fresh.set(key, entry);
+  setTimeout(() => { entry.chunks = null; }, HELD_MS);
+}
+
+/** Bytes from `at` on of what lies in chunks. */
+function copied(chunks, into, at) {
+  for (let filled = 0; filled < into.length;) {
+    const chunk = chunks[Math.floor((at + filled) / CHUNK)];
+    const part = chunk.subarray((at + filled) % CHUNK).subarray(0, into.length - filled);
+    into.set(part, filled);
+    filled += part.length;
+  }
+}
+
+async function fetchFile(folder, record, file, chunks, signal, onProgress) {
   if (file.hashes.length * CHUNK >= file.size) return;
   const handle = await (await folder.getFileHandle(file.path, { create: true })).createSyncAccessHandle();
   try {
-    if (file.ranges) await fetchRanges(folder, record, file, handle, signal, onProgress);
-    else await fetchWhole(folder, record, file, handle, signal, onProgress);
+    grow(handle, file.size);
+    if (file.ranges) await fetchRanges(folder, record, file, handle, chunks, signal, onProgress);
+    else await fetchWhole(folder, record, file, handle, chunks, signal, onProgress);
   } finally {
     handle.close();
     await writeRecord(folder, record).catch(() => {}); // no room: then the last one holds
   }
 }
 
-const changed = async (folder, path) => (await (await folder.getFileHandle(path)).getFile()).lastModified;
+/** To its size at once, which is quicker than by and by. Where there is no room, `keep` tells. */
+function grow(handle, size) {
+  try { if (handle.getSize() < size) handle.truncate(size); } catch { /* told later */ }
+}
 
-async function fetchRanges(folder, record, file, handle, signal, onProgress) {
+async function fetchRanges(folder, record, file, handle, chunks, signal, onProgress) {
   const queue = [];
   let next = file.hashes.length * CHUNK;
   const ask = () => {
@@ -193,6 +220,7 @@ async function fetchRanges(folder, record, file, handle, signal, onProgress) {
     const data = await retried(asked, file, first, signal);
     if (next < file.size) ask();
     await keep(folder, record, file, handle, first, data);
+    chunks?.push(data);
     onProgress(Math.min(first + data.length, file.size));
   }
 }
@@ -216,12 +244,12 @@ async function retried(asked, file, first, signal) {
 }
 
 /** A server without ranges: one stream, from the beginning each time. */
-async function fetchWhole(folder, record, file, handle, signal, onProgress) {
+async function fetchWhole(folder, record, file, handle, chunks, signal, onProgress) {
   file.hashes = [];
   const answer = await reached(new URL(file.url), { signal });
   if (!answer.ok) throw new StoreError("http", `${file.url} answered ${answer.status}`);
   const reader = answer.body.getReader();
-  const chunk = new Uint8Array(CHUNK);
+  let chunk = new Uint8Array(CHUNK);
   let first = 0, filled = 0;
   for (;;) {
     const { done, value } = await reader.read();
@@ -233,6 +261,7 @@ async function fetchWhole(folder, record, file, handle, signal, onProgress) {
       at += count;
       if (filled === CHUNK) {
         await keep(folder, record, file, handle, first, chunk);
+        if (chunks?.push(chunk)) chunk = new Uint8Array(CHUNK);
         first += CHUNK;
         filled = 0;
         onProgress(first);
@@ -242,19 +271,22 @@ async function fetchWhole(folder, record, file, handle, signal, onProgress) {
   }
   if (first + filled !== file.size) throw new StoreError("network", `${file.path}: the connection ended after ${first + filled} of ${file.size} bytes`);
   if (filled) await keep(folder, record, file, handle, first, chunk.subarray(0, filled));
+  if (filled) chunks?.push(chunk.subarray(0, filled));
   onProgress(file.size);
 }
 
 async function keep(folder, record, file, handle, first, data) {
+  const hashed = hash(data); // beside the writing
+  const due = performance.now() - (recorded.get(record) ?? 0) >= RECORD_MS;
   try {
     if (handle.write(data, { at: first }) !== data.length) throw new DOMException("", "QuotaExceededError");
-    handle.flush();
+    if (due) handle.flush();
   } catch (error) {
     if (error.name !== "QuotaExceededError") throw error;
     throw new StoreError("quota", `there is no room for ${record.name} in this browser's storage; what came is kept: free some, then go on`);
   }
-  file.hashes[first / CHUNK] = await hash(data);
-  if (performance.now() - (recorded.get(record) ?? 0) < RECORD_MS) return;
+  file.hashes[first / CHUNK] = await hashed;
+  if (!due) return;
   await writeRecord(folder, record);
   recorded.set(record, performance.now());
 }
@@ -264,7 +296,7 @@ async function hash(data) {
   return btoa(String.fromCharCode(...digest));
 }
 
-/** A stored model as {name, files: [{path, file: File, handle}]}, its bytes verified. */
+/** A stored model as {name, files: [{path, file: File, handle, read}]}, its bytes verified; read(into, at): from memory. */
 export async function open(id, { onProgress = () => {} } = {}) {
   let folder;
   try {
@@ -280,12 +312,17 @@ export async function open(id, { onProgress = () => {} } = {}) {
   for (const { path, size, hashes } of record.files) {
     const handle = await folder.getFileHandle(path);
     const file = await handle.getFile();
-    files.push({ path, file, handle });
+    const opened = { path, file, handle, read: null };
+    files.push(opened);
     const damaged = new StoreError("damaged", `${record.name}: the stored copy of ${path} is damaged: delete it and fetch it again`);
     if (file.size !== size) throw damaged;
     const fetched = fresh.get(`${id}/${path}`);
     fresh.delete(`${id}/${path}`);
-    if (fetched === file.lastModified) continue;
+    if (fetched?.changed === file.lastModified) {
+      const { chunks } = fetched;
+      if (chunks) opened.read = (into, at) => copied(chunks, into, at);
+      continue;
+    }
     for (let first = 0; first < size; first += CHUNK) {
       const data = await file.slice(first, Math.min(first + CHUNK, size)).arrayBuffer();
       if ((await hash(data)) !== hashes[first / CHUNK]) throw damaged;

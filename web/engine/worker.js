@@ -146,27 +146,29 @@ function chosen(list) {
 /** Bytes of a file, at once. */
 class Source {
   static reader = new FileReaderSync();
-  access = null; // a handle that OPFS reads by, several times as fast; while it is open nobody can delete the file
+  quick = null; // another way to read(into, at), while a model is loaded
 
   constructor(file) { this.file = file; }
 
   read(into, at) {
-    if (this.access) this.access.read(into, { at });
+    if (this.quick) this.quick(into, at);
     else into.set(new Uint8Array(Source.reader.readAsArrayBuffer(this.file.slice(at, at + into.length))));
   }
 }
 
-/** Let the files of a stored model be read quickly; returns how to end that. */
+/**
+ * Let the files of a stored model be read quickly: from memory, or by a handle of OPFS, while which is open nobody can
+ * delete the file. Returns how to end that.
+ */
 async function quickened(folder, opened) {
-  const quick = [];
-  for (const { path, handle } of opened) {
-    const access = await handle?.createSyncAccessHandle({ mode: "read-only" }).catch(() => null); // another tab holds it
-    if (!access) continue;
+  const ends = [];
+  for (const { path, handle, read } of opened) {
     const source = sources.get(`${folder}/${path}`);
-    source.access = access;
-    quick.push(source);
+    const access = !read && await handle?.createSyncAccessHandle({ mode: "read-only" }).catch(() => null); // another tab holds it
+    source.quick = read ?? (access ? (into, at) => access.read(into, { at }) : null);
+    ends.push(() => { source.quick = null; if (access) access.close(); });
   }
-  return () => quick.forEach(source => { source.access.close(); source.access = null; });
+  return () => ends.forEach(end => end());
 }
 
 /** Files appear to Python below `folder`, unread; returns the path of the model. */

@@ -6,6 +6,7 @@ Every number in the file is distrusted.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +124,24 @@ class _Cursor:
         except UnicodeDecodeError as error:
             raise self.error(f"a string is not valid UTF-8: {error.reason}") from None
 
+    def strings(self, count: int) -> list[str]:
+        """The next `count` strings: a vocabulary's, so without a call for each."""
+        found: list[str] = []
+        while len(found) < count:
+            window, at, end = self._window, self._at, len(self._window)
+            with suppress(UnicodeDecodeError):
+                while len(found) < count and at + 8 <= end:
+                    size = _U64(window, at)[0]
+                    stop = at + 8 + size
+                    if stop > end or size > MAX_STRING_BYTES:
+                        break
+                    found.append(str(window[at + 8 : stop], "utf-8"))
+                    at = stop
+            self._at = at
+            if len(found) < count:  # one that goes beyond the window, or is wrong
+                found.append(self.string())
+        return found
+
     def count(self, item_bytes: int, limit: int, what: str) -> int:
         """A count whose items, `item_bytes` each at least, must still fit in the file."""
         count = self.u64()
@@ -179,7 +198,7 @@ def _read_array(cursor: _Cursor, depth: int) -> list[Any]:
     count = cursor.count(item_bytes, cursor.elements_left, "array elements")
     cursor.elements_left -= count
     if kind == STRING:
-        return [cursor.string() for _ in range(count)]
+        return cursor.strings(count)
     if kind == ARRAY:
         return [_read_array(cursor, depth + 1) for _ in range(count)]
     return _read_scalars(cursor, kind, count)
