@@ -19,8 +19,6 @@ from zllm.web.meter import Meter, Shares, picture
 
 CACHE_TOKENS = 4096  # of all chats together: a page's memory is short
 LANES = 2  # a page has one chat; another request may run beside it
-# On NumPy a round cannot be left, and a stop must not wait long.
-NUMPY_ROWS = 64
 # Of 4 GiB that a page may have, Python's own and a model's activations left out.
 HEAP_BYTES = 3_400_000_000
 F32_BYTES = 2_400_000_000  # more weights than that stay packed, which is slower
@@ -71,8 +69,6 @@ async def load(path: str, options: str, progress: Callable[[int, int, str], None
             except BackendError:
                 engine.close()
                 raise
-        else:
-            engine.backend.prefill_rows = NUMPY_ROWS
         return engine
 
     if backend == "webgpu":

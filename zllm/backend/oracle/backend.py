@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,7 +53,8 @@ class OracleBackend:
 
     name = "oracle"
     rounds_in_flight = 1  # submit runs the round, so nothing is gained by running ahead
-    prefill_rows = 512
+    # In a page a round cannot be left, and a stop must not wait long.
+    prefill_rows = 64 if sys.platform == "emscripten" else 512
     keeps_prefill = False
 
     def __init__(self, *, lanes: int, packed: bool = False) -> None:

@@ -7,7 +7,6 @@ engine, and again after a loss.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import dataclass
@@ -345,7 +344,3 @@ def _object(**values: Any) -> Any:
 def _words(error: Exception) -> str:
     text = str(error)
     return text.removeprefix("Error: ").splitlines()[0] if text else type(error).__name__
-
-
-def here() -> bool:
-    return sys.platform == "emscripten"
