@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import Browser, BrowserContext, Playwright
 
+from tests.browser.visitor import DESKTOP, Visitor
 from tests.helpers.serving import serving
 from zllm.web.build import Built, build
 
@@ -36,3 +38,26 @@ def chromium(playwright: Playwright, chromium_path: Path) -> Iterator[Browser]:
     browser = playwright.chromium.launch(executable_path=str(chromium_path), args=ARGS)
     yield browser
     browser.close()
+
+
+@pytest.fixture(scope="session")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots are kept: $ZLLM_SCREENSHOTS, or beside the run's temporary files."""
+    chosen = os.environ.get("ZLLM_SCREENSHOTS")
+    folder = Path(chosen) if chosen else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    opened = chromium.new_context(viewport=DESKTOP)  # type: ignore[arg-type]
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def visitor(context: BrowserContext, served: str, shots: Path) -> Iterator[Visitor]:
+    someone = Visitor(context.new_page(), served, shots)
+    yield someone
+    assert someone.errors == []

@@ -1,6 +1,6 @@
 // The messages of the open chat, the composer, and what an answer costs.
 
-import { byId, element } from "./dom.js";
+import { byId, element, keepingPlace } from "./dom.js";
 import { render } from "./markdown.js";
 
 const NO_MODEL = "open a model first: pick one of the list, or drop a .gguf file on the page";
@@ -18,8 +18,10 @@ export class Conversation {
     this.prompt.addEventListener("keydown", event => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); }
     });
-    document.addEventListener("keydown", event => { if (event.key === "Escape") this.stop(); });
+    document.addEventListener("keydown", event => { if (event.key === "Escape" && !event.defaultPrevented) this.stop(); });
     addEventListener("pagehide", () => { if (this.answering) chats.save(); });
+    this.log.addEventListener("scroll", () => { this.atEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80; });
+    new ResizeObserver(() => { if (this.atEnd) this.toEnd(); }).observe(this.log);
   }
 
   stop() { this.answering?.abort(); }
@@ -32,10 +34,16 @@ export class Conversation {
   }
 
   show() {
-    this.log.replaceChildren(...(this.messages.length ? this.messages.map((_, at) => this.row(at)) : [this.welcome()]));
-    this.log.scrollTop = this.log.scrollHeight;
+    const rows = this.messages.length ? this.messages.map((_, at) => this.row(at)) : [this.welcome()];
+    keepingPlace(() => this.log.replaceChildren(...rows), () => this.prompt);
+    this.toEnd();
     this.buttons();
     this.count();
+  }
+
+  toEnd() {
+    this.log.scrollTop = this.log.scrollHeight;
+    this.atEnd = true;
   }
 
   welcome() {
@@ -62,12 +70,26 @@ export class Conversation {
     if (role === "user") tools.append(element("button", { onclick: () => this.edit(at) }, "Edit"));
     if (role === "user" && at === this.messages.length - 1) tools.append(element("button", { onclick: () => this.again() }, "Try again"));
     if (role === "assistant") {
-      tools.append(element("button", { onclick: () => navigator.clipboard.writeText(content) }, "Copy"));
+      tools.append(element("button", { onclick: ({ target }) => this.copy(content, target) }, "Copy"));
       if (at === this.messages.length - 1) tools.append(element("button", { onclick: () => this.regenerate() }, "Regenerate"));
       if (note) tools.append(element("span", {}, note));
     }
     return element("article", { class: `message ${role}`, "aria-label": role === "user" ? "You" : "Model" }, body, tools);
   }
+
+  async copy(text, button) {
+    try {
+      await navigator.clipboard.writeText(text);
+      this.speak("Copied");
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    } catch {
+      this.page.complain("this browser does not let the page copy: mark the text and copy it yourself");
+    }
+  }
+
+  /** To who does not see the page. */
+  speak(text) { byId("spoken").textContent = text; }
 
   /** A question can be put again in other words: what followed it is dropped. */
   edit(at) {
@@ -105,6 +127,7 @@ export class Conversation {
 
   async answer() {
     const { engine } = this.page;
+    const chat = this.chats.current;
     const message = { role: "assistant", content: "" };
     const request = { messages: this.request(), ...this.settings.sampling(), stream: true, stream_options: { include_usage: true } };
     this.messages.push(message);
@@ -113,6 +136,7 @@ export class Conversation {
     this.chats.save();
     this.answering = new AbortController();
     this.show();
+    this.speak("The model answers");
     const row = this.log.lastElementChild;
     const body = row.firstElementChild;
     body.classList.add("writing");
@@ -135,10 +159,23 @@ export class Conversation {
     }
     message.note = timer.text() + (this.answering.signal.aborted ? ", stopped" : message.cut ? ", cut off at the length limit" : "");
     this.answering = null;
-    if (!message.content) this.messages.pop();
-    this.chats.save();
-    this.show();
+    cancelAnimationFrame(this.drawing);
+    this.drawing = null;
+    byId("speed").textContent = "";
+    this.speak(message.content ? `The model answered: ${render(message.content).textContent.trim()}` : "No answer");
+    if (!message.content) chat.messages.pop();
+    this.chats.save(chat);
+    if (row.isConnected && message.content) this.finish(row);
+    else this.show();
     if (this.page.engine.loaded) this.settings.picture();
+  }
+
+  /** The whole answer where it was written, so that what is marked or focused elsewhere stays. */
+  finish(row) {
+    row.replaceWith(this.row(this.messages.length - 1));
+    if (this.atEnd) this.toEnd();
+    this.buttons();
+    this.count();
   }
 
   request() {
@@ -152,18 +189,19 @@ export class Conversation {
     if (this.drawing) return;
     this.drawing = requestAnimationFrame(() => {
       this.drawing = null;
-      const atEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80;
       body.replaceChildren(render(message.content));
       byId("speed").textContent = timer.text();
       this.fill(this.counted + timer.times.length);
-      if (atEnd) this.log.scrollTop = this.log.scrollHeight;
+      if (this.atEnd) this.toEnd();
     });
   }
 
   buttons() {
-    byId("send").hidden = Boolean(this.answering);
-    byId("stop").hidden = !this.answering;
-    byId("send").disabled = !this.page.engine.loaded;
+    keepingPlace(() => {
+      byId("send").hidden = Boolean(this.answering);
+      byId("stop").hidden = !this.answering;
+      byId("send").disabled = !this.page.engine.loaded;
+    }, () => this.prompt);
   }
 
   async count() {

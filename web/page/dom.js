@@ -26,16 +26,42 @@ export function describe(error) {
   return file ? text : text[0].toUpperCase() + text.slice(1);
 }
 
-/** A button that opens and closes a side panel on narrow screens. */
+/** Run `change`. Who is at the keyboard and loses the place by it goes on at the element `otherwise()`. */
+export function keepingPlace(change, otherwise) {
+  const at = document.activeElement;
+  const byKeyboard = at?.matches(":focus-visible");
+  change();
+  if (byKeyboard && (at.disabled || !at.checkVisibility({ visibilityProperty: true }))) otherwise()?.focus();
+}
+
+/** Other rows for `list`: the place in it is kept, or else that of the next row, or `otherwise`. */
+export function replaceRows(list, rows, otherwise) {
+  const at = document.activeElement;
+  const row = [...list.children].findIndex(item => item.contains(at));
+  const named = button => button.getAttribute("aria-label") ?? button.textContent;
+  const same = () => [...list.querySelectorAll("button")].find(button => named(button) === named(at));
+  const near = () => list.children[Math.min(row, rows.length - 1)]?.querySelector("button");
+  keepingPlace(() => list.replaceChildren(...rows), () => (row < 0 ? null : same() ?? near() ?? otherwise));
+}
+
+/** A button that opens and closes a side panel on narrow screens; returns how to close it. */
 export function drawer(buttonId, panelId) {
   const button = byId(buttonId), panel = byId(panelId);
-  const set = open => {
+  const set = open => keepingPlace(() => {
     panel.classList.toggle("open", open);
     button.setAttribute("aria-expanded", open);
-  };
-  button.addEventListener("click", () => set(!panel.classList.contains("open")));
-  document.addEventListener("keydown", event => { if (event.key === "Escape") set(false); });
+  }, () => button);
+  button.addEventListener("click", () => {
+    set(!panel.classList.contains("open"));
+    if (panel.classList.contains("open")) panel.focus();
+  });
+  document.addEventListener("keydown", event => {
+    if (event.key !== "Escape" || !panel.classList.contains("open")) return;
+    event.preventDefault();
+    set(false);
+  }, true);
   document.querySelector("main").addEventListener("click", () => set(false));
+  return () => set(false);
 }
 
 /** A value kept in this browser. Where it cannot be kept (false), the page goes on without. */

@@ -5,7 +5,7 @@ import { Chats } from "./chats.js";
 import { Conversation } from "./conversation.js";
 import { Models } from "./models.js";
 import { Settings } from "./settings.js";
-import { byId, describe, drawer, element } from "./dom.js";
+import { byId, describe, drawer, element, keepingPlace } from "./dom.js";
 
 const engine = new Engine();
 const status = byId("status");
@@ -13,26 +13,36 @@ const problem = byId("problem");
 
 const page = {
   engine,
-  say(text) { status.textContent = status.title = text; },
+  /** `end` is seen however long `text` is. */
+  say(text, end = "") {
+    status.title = text + end;
+    status.replaceChildren(element("span", {}, text), element("span", {}, end));
+  },
 
   /** What went wrong, in words, with a way on: {text, run}. null takes the words away. */
   complain(error, way) {
-    problem.hidden = !error;
-    problem.replaceChildren(...error ? [element("span", {}, describe(error))] : []);
+    keepingPlace(() => {
+      problem.hidden = !error;
+      problem.replaceChildren(...error ? [element("span", {}, describe(error))] : []);
+    }, () => byId("prompt"));
     if (error && way) problem.append(element("button", { type: "button", onclick: () => { page.complain(null); way.run(); } }, way.text));
     if (error) problem.append(element("button", { type: "button", class: "icon", "aria-label": "Dismiss", onclick: () => page.complain(null) }, "×"));
   },
 
   /** What goes on differently than asked for; null takes the words away. */
-  notice(text) {
-    byId("notice").hidden = !text;
-    byId("notice").textContent = text ? describe(text) : "";
+  notice(text, way) {
+    keepingPlace(() => {
+      byId("notice").hidden = !text;
+      byId("notice").replaceChildren(...text ? [element("span", {}, describe(text))] : []);
+    }, () => byId("prompt"));
+    if (text && way) byId("notice").append(element("button", { type: "button", onclick: () => { page.notice(null); way.run(); } }, way.text));
   },
 
   /** What runs where. */
   running() {
     const info = engine.loaded;
-    page.say(info ? `${models.nameOf(info)} on ${info.backend === "webgpu" ? info.adapter : "NumPy"}` : "no model open");
+    if (info) page.say(models.nameOf(info), ` on ${info.backend === "webgpu" ? info.adapter : "NumPy"}`);
+    else page.say("no model open");
   },
 
   /** After a model was opened or closed. */
@@ -42,6 +52,13 @@ const page = {
     settings.show(info);
     conversation.show();
   },
+
+  /** A model or a chat was picked. Where fingers type, a keyboard would cover half the page. */
+  toChat() {
+    closeMenu();
+    if (byId("settings").contains(document.activeElement) || matchMedia("(pointer: coarse)").matches) return;
+    byId("prompt").focus();
+  },
 };
 
 const settings = new Settings(page);
@@ -49,7 +66,9 @@ const chats = new Chats(page);
 const conversation = new Conversation(page, chats, settings);
 page.chats = chats;
 const models = new Models(page, settings);
-chats.onOpen = () => conversation.show();
+chats.onTurn = () => { conversation.stop(); conversation.show(); };
+chats.onOpen = () => page.toChat();
+chats.onRemove = chat => page.notice(`The chat “${chat.title}” was deleted`, { text: "Undo", run: () => chats.restore(chat) });
 settings.onBackend = () => models.reopen();
 engine.onnotice = text => { page.notice(text); page.running(); settings.show(engine.loaded); };
 engine.onpicture = picture => settings.draw(picture);
@@ -58,7 +77,7 @@ page.nearest = () => models.nearest;
 page.stop = () => conversation.stop();
 page.onNumPy = () => settings.choose("oracle");
 
-drawer("menu", "sidebar");
+const closeMenu = drawer("menu", "sidebar");
 drawer("settings-button", "settings");
 window.zllm = { engine, page }; // for the console and for tests
 

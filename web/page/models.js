@@ -1,6 +1,6 @@
 // Models: those kept here, those the site offers, files and folders of the visitor, downloads.
 
-import { byId, bytes, describe, element, kept } from "./dom.js";
+import { byId, bytes, describe, element, keepingPlace, kept, replaceRows } from "./dom.js";
 
 const BUSY = "something is being fetched or opened already: wait, or cancel it";
 
@@ -44,7 +44,7 @@ export class Models {
     this.shown = state;
     const rows = stored.map(model => this.storedRow(model));
     rows.push(...absent.map(({ name, url, size }) => this.row(name, `${bytes(size)}, not fetched yet`, `Fetch ${name}`, () => this.fetch(url))));
-    byId("models").replaceChildren(...rows);
+    replaceRows(byId("models"), rows, byId("address"));
     // For a visitor without an open model: the nearest way to one.
     const [whole] = [...stored.filter(({ id, complete }) => complete && id === kept.get("model", null)), ...stored.filter(({ complete }) => complete)];
     const [offer] = absent;
@@ -107,6 +107,7 @@ export class Models {
       source.model ?? source.files, { backend: this.settings.backend(), signal, onProgress }),
       error => this.wayOn(source, error));
     if (done && source.model) kept.set("model", source.model);
+    if (done) this.page.toChat();
     if (!done && this.page.engine.loaded) this.opened = before;
     this.page.changed();
     this.refresh();
@@ -154,7 +155,7 @@ export class Models {
       else if (this.dropped) await this.page.engine.models.remove(this.dropped).catch(failure => this.page.complain(failure));
       return undefined;
     } finally {
-      byId("transfer").hidden = true;
+      keepingPlace(() => { byId("transfer").hidden = true; }, () => byId("address"));
       this.transfer = this.arriving = this.dropped = null;
       this.refresh();
     }

@@ -76,29 +76,38 @@ export class Settings {
       adapter.textContent = `${info.adapter}${info.software ? " (a software adapter: the CPU plays GPU)" : ""}${offers}${why}`;
     } else adapter.textContent = info.why ? `NumPy on the CPU: ${info.why}` : "NumPy on the CPU";
     byId("check").disabled = info?.backend !== "webgpu";
-    byId("check").title = info?.backend === "webgpu" ? "" : "of the GPU, once a model runs on it";
-    if (!info) byId("check-result").hidden = true;
+    byId("check-hint").hidden = info?.backend === "webgpu";
+    if (info === this.shown) return;
+    this.shown = info;
+    byId("check-result").hidden = true;
+    byId("picture").setAttribute("aria-label", "no answer yet");
+    byId("picture").replaceChildren(element("p", { class: "hint" }, "Ask something first."));
   }
 
   async check() {
+    if (this.checking) return this.checking.abort();
     const result = byId("check-result");
     const body = element("tbody");
     const summary = element("p", { role: "status" }, "Comparing each kernel with NumPy…");
     result.hidden = false;
-    result.replaceChildren(summary, element("table", {}, body));
-    byId("check").disabled = true;
+    const head = element("tr", {}, element("th", { scope: "col" }, "Kernel"), element("th", { scope: "col" }, "Difference"));
+    result.replaceChildren(summary, element("table", {}, element("thead", {}, head), body));
+    const { signal } = this.checking = new AbortController();
+    byId("check").textContent = "Stop the check";
     let right = 0, wrong = 0;
     try {
       await this.page.engine.check(({ name, right: fine, message }) => {
         if (fine) right++; else wrong++;
-        body.append(element("tr", {}, element("td", {}, name), element("td", { class: fine ? "good" : "bad" }, message)));
-      });
-      summary.textContent = wrong ? `${wrong} of ${right + wrong} kernels are wrong on this device and are not used.` : `All ${right} kernels agree with NumPy.`;
+        body.append(element("tr", {}, element("td", {}, name), element("td", { class: fine ? "good" : "bad" }, message === "0e+00" ? "none" : message)));
+      }, { signal });
+      summary.textContent = signal.aborted ? `Stopped: ${right} kernels agree with NumPy, ${wrong} do not.`
+        : wrong ? `${wrong} of ${right + wrong} kernels are wrong on this device and are not used.` : `All ${right} kernels agree with NumPy.`;
     } catch (error) {
       summary.textContent = "The check could not be finished.";
       this.page.complain(error);
     }
-    byId("check").disabled = false;
+    this.checking = null;
+    byId("check").textContent = "Check this device";
   }
 
   /** Once an answer is there: by kernels, where that must be measured apart. */
