@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import string
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Playwright
+from playwright.sync_api import BrowserContext, Page, Playwright
 
 from tests.browser.conftest import ARGS
 from tests.browser.visitor import PHONE, QUESTION, SMOLLM2, Visitor
@@ -109,15 +111,80 @@ def test_a_folder_of_safetensors_is_opened(
     (folder / "onnx").mkdir()
     (folder / "onnx" / "config.json").write_text("{}")
     page.set_input_files("#folder-input", folder)
-    visitor.opened()
-    assert visitor.status == "Modell ünï 模型 on NumPy"
+    visitor.until(lambda: visitor.status == "Modell ünï 模型 on NumPy", "it is open")
+    assert "cannot be asked" in visitor.failed() and "no tokenizer.json" in visitor.problem
     assert page.evaluate("zllm.engine.loaded.architecture") == "qwen3"
     (folder / "tokenizer.json").write_bytes(b"")
     page.set_input_files("#folder-input", folder)
-    assert visitor.failed().startswith("tokenizer.json: not valid JSON")
+    visitor.until(
+        lambda: visitor.problem.startswith("tokenizer.json: not valid JSON"), "it is said"
+    )
     (folder / "config.json").unlink()
     page.set_input_files("#folder-input", folder)
     visitor.until(lambda: "no config.json" in visitor.problem, "it is said")
+
+
+def drop(page: Page, *paths: Path) -> None:
+    devtools = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        event = {"type": kind, "x": 600, "y": 300, "data": data}
+        devtools.send("Input.dispatchDragEvent", event)
+
+
+def test_a_dropped_folder_of_models_is_a_choice(
+    visitor: Visitor, data_dir: Path, tmp_path: Path
+) -> None:
+    page = visitor.visit().page
+    folder = tmp_path / "my models"
+    for name in ("qwen3", "llama"):
+        shutil.copytree(data_dir / "golden" / name, folder / "deeper" / name)
+    (folder / "notes.txt").write_text("mine")
+    drop(page, folder)
+    page.wait_for_selector("#notice")
+    visitor.shot("16-which-model")
+    assert "2 models" in (page.text_content("#notice") or "")
+    page.click("#notice >> text=llama")
+    visitor.until(lambda: visitor.status == "llama on NumPy", "the chosen one is open")
+    assert page.evaluate("zllm.engine.loaded.architecture") == "llama"
+    assert "no tokenizer.json" in visitor.failed()
+    shutil.rmtree(folder / "deeper")
+    for dropped, words in ((folder, "not a model file"), (tmp_path / "empty", "nothing is in")):
+        dropped.mkdir(exist_ok=True)
+        page.click("button[aria-label=Dismiss]")
+        drop(page, dropped)
+        assert words in visitor.failed().lower()
+    assert visitor.status == "llama on NumPy", "the model at hand stays"
+
+
+def test_a_model_without_a_chat_template_goes_on_with_a_text(
+    visitor: Visitor, data_dir: Path, tmp_path: Path
+) -> None:
+    page = visitor.visit().page
+    folder = tmp_path / "base"
+    shutil.copytree(data_dir / "golden" / "qwen3", folder)
+    letters = {letter: id for id, letter in enumerate(LETTERS)}
+    model = {"type": "BPE", "vocab": letters, "merges": []}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False}
+    parts = {"model": model, "pre_tokenizer": byte_level, "decoder": byte_level}
+    (folder / "tokenizer.json").write_text(json.dumps(parts))
+    page.set_input_files("#folder-input", folder)
+    visitor.opened()
+    page.wait_for_selector("#notice")
+    assert "no chat template" in (page.text_content("#notice") or "")
+    page.evaluate(RECORD)
+    assert visitor.ask("Once upon a time") and visitor.ask("Then")
+    said = page.evaluate("zllm.page.chats.current.messages.map(message => message.content)")
+    assert page.evaluate("asked.prompt") == f"Once upon a time{said[1]}\nThen"
+
+
+RECORD = """() => {
+  const { completions } = zllm.engine.chat;
+  const create = completions.create;
+  completions.create = (request, options) => create(window.asked = request, options);
+}"""
+# As byte-level tokenizers write them: a space and the end of a line have letters of their own.
+LETTERS = "\u0120\u010a" + string.ascii_letters + string.digits + string.punctuation
 
 
 def test_what_a_model_writes_is_harmless(visitor: Visitor, context: BrowserContext) -> None:

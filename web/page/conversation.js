@@ -11,6 +11,7 @@ export class Conversation {
     Object.assign(this, { page, chats, settings });
     this.log = byId("messages");
     this.prompt = byId("prompt");
+    this.plain = false; // the model knows no chats, only texts
     this.answering = null; // AbortController of the answer on its way
     byId("composer").addEventListener("submit", event => { event.preventDefault(); this.send(); });
     byId("stop").addEventListener("click", () => this.stop());
@@ -129,7 +130,7 @@ export class Conversation {
     const { engine } = this.page;
     const chat = this.chats.current;
     const message = { role: "assistant", content: "" };
-    const request = { messages: this.request(), ...this.settings.sampling(), stream: true, stream_options: { include_usage: true } };
+    const request = { ...this.request(this.messages), ...this.settings.sampling(), stream: true, stream_options: { include_usage: true } };
     this.messages.push(message);
     this.page.complain(null);
     this.page.notice(null);
@@ -146,8 +147,9 @@ export class Conversation {
         if (chunk.usage) timer.usage = chunk.usage;
         const [choice] = chunk.choices;
         if (!choice) continue;
-        if (choice.delta?.content) {
-          message.content += choice.delta.content;
+        const text = choice.delta?.content ?? choice.text;
+        if (text) {
+          message.content += text;
           timer.token();
           if (timer.times.length === 1) this.count();
           this.draw(body, message, timer);
@@ -178,10 +180,13 @@ export class Conversation {
     this.count();
   }
 
-  request() {
+  /** What the model is given to answer: {messages}, or {prompt}. */
+  request(messages) {
     const system = this.settings.system();
-    const said = this.messages.map(({ role, content }) => ({ role, content }));
-    return system ? [{ role: "system", content: system }, ...said] : said;
+    const said = messages.map(({ role, content }) => ({ role, content }));
+    if (system) said.unshift({ role: "system", content: system });
+    if (!this.plain) return { messages: said };
+    return { prompt: said.reduce((text, { role, content }) => (role === "user" && text ? `${text}\n${content}` : text + content), "") };
   }
 
   /** At most once a frame, however fast tokens come. */
@@ -205,10 +210,9 @@ export class Conversation {
   }
 
   async count() {
-    const messages = this.request();
-    if (messages.at(-1)?.role === "assistant" && this.answering) messages.pop();
+    const messages = this.answering ? this.messages.slice(0, -1) : this.messages;
     const known = this.page.engine.loaded && this.messages.length;
-    this.counted = known ? await this.page.engine.countTokens({ messages }).catch(() => 0) : 0;
+    this.counted = known ? await this.page.engine.countTokens(this.request(messages)).catch(() => 0) : 0;
     this.fill(this.counted);
   }
 

@@ -29,13 +29,13 @@ const page = {
     if (error) problem.append(element("button", { type: "button", class: "icon", "aria-label": "Dismiss", onclick: () => page.complain(null) }, "×"));
   },
 
-  /** What goes on differently than asked for; null takes the words away. */
-  notice(text, way) {
+  /** What goes on differently than asked for, or a question; null takes the words away. */
+  notice(text, ...ways) {
     keepingPlace(() => {
       byId("notice").hidden = !text;
       byId("notice").replaceChildren(...text ? [element("span", {}, describe(text))] : []);
     }, () => byId("prompt"));
-    if (text && way) byId("notice").append(element("button", { type: "button", onclick: () => { page.notice(null); way.run(); } }, way.text));
+    byId("notice").append(...ways.map(({ text, run }) => element("button", { type: "button", onclick: () => { page.notice(null); run(); } }, text)));
   },
 
   /** What runs where. */
@@ -50,7 +50,24 @@ const page = {
     const info = engine.loaded;
     page.running();
     settings.show(info);
+    conversation.plain = false;
     conversation.show();
+  },
+
+  /** Whether the model that was opened can chat: it may lack a template, or a tokenizer. */
+  async greet() {
+    const content = "Hello";
+    try {
+      await engine.countTokens({ messages: [{ role: "user", content }] });
+    } catch {
+      try {
+        await engine.countTokens({ prompt: content });
+        conversation.plain = true;
+        page.notice("This model has no chat template: it goes on with your text instead of answering it.");
+      } catch (error) {
+        page.complain(`this model cannot be asked anything: ${error.message}`);
+      }
+    }
   },
 
   /** A model or a chat was picked. Where fingers type, a keyboard would cover half the page. */

@@ -1,7 +1,9 @@
 // Models: those kept here, those the site offers, files and folders of the visitor, downloads.
 
 import { byId, bytes, describe, element, keepingPlace, kept, replaceRows } from "./dom.js";
+import { dropped, modelsOf, picked } from "./files.js";
 
+const A_MODEL = "a model is a .gguf file, or a folder with config.json and .safetensors files";
 const BUSY = "something is being fetched or opened already: wait, or cancel it";
 
 export class Models {
@@ -15,7 +17,7 @@ export class Models {
     byId("pick-folder").addEventListener("click", () => byId("folder-input").click());
     for (const id of ["file-input", "folder-input"]) {
       byId(id).addEventListener("change", ({ target }) => {
-        if (target.files.length) this.openFiles([...target.files]);
+        this.openFiles(picked(target.files));
         target.value = "";
       });
     }
@@ -92,9 +94,20 @@ export class Models {
     }).then(fetched => fetched && this.open(fetched));
   }
 
-  openFiles(files) {
-    const folder = files[0].webkitRelativePath?.split("/")[0];
-    return this.open({ files, name: folder || files.find(file => file.name.endsWith(".gguf"))?.name || files[0].name });
+  /** found: [{path, file}]. Of several models the visitor chooses one. */
+  openFiles(found) {
+    const models = modelsOf(found);
+    if (models.length > 1) {
+      this.page.complain(null);
+      return this.page.notice(`${models.length} models are in there: which one?`,
+        ...models.map(model => ({ text: model.name, run: () => this.open(model) })));
+    }
+    if (!found.length) return this.page.complain(`nothing is in there: ${A_MODEL}`);
+    const files = found.map(({ file }) => file);
+    if (!models.length && files.length > 1 && !files.some(({ name }) => name === "config.json" || name.endsWith(".safetensors"))) {
+      return this.page.complain(`${found[0].path.split("/")[0]} holds no model: ${A_MODEL}`);
+    }
+    return this.open(models[0] ?? { files, name: files[0].name });
   }
 
   async open(source) {
@@ -111,12 +124,14 @@ export class Models {
     if (!done && this.page.engine.loaded) this.opened = before;
     this.page.changed();
     this.refresh();
+    if (done) await this.page.greet();
   }
 
   /** What to do about a model that could not be opened. */
-  wayOn({ model, name }, { code }) {
+  wayOn({ model, files, name }, { code }) {
     if (code === "damaged") return { text: "Fetch it again", run: () => this.fetchAgain(model) };
     if (code === "incomplete") return { text: "Go on fetching", run: () => this.fetchAgain(model, { keep: true }) };
+    if (files?.length === 1 && /^config\.json$|\.safetensors$/.test(name)) return { text: "Pick its folder…", run: () => byId("pick-folder").click() };
     if (code === "BackendError" && this.settings.backend() === "webgpu") return { text: "Run it on the CPU", run: () => this.page.onNumPy() };
     return null;
   }
@@ -176,28 +191,9 @@ export class Models {
     addEventListener("drop", async event => {
       event.preventDefault();
       set(false);
-      const files = await dropped(event.dataTransfer);
-      if (files.length) this.openFiles(files);
+      if (event.dataTransfer.types.includes("Files")) this.openFiles(await dropped(event.dataTransfer));
     });
   }
-}
-
-/** Files of a drop, also those inside a dropped folder. */
-async function dropped(transfer) {
-  const entries = [...transfer.items].map(item => item.webkitGetAsEntry?.()).filter(Boolean);
-  const files = [];
-  for (const entry of entries) {
-    if (entry.isFile) files.push(await new Promise((resolve, reject) => entry.file(resolve, reject)));
-    else {
-      const reader = entry.createReader();
-      for (;;) {
-        const more = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
-        if (!more.length) break;
-        for (const inner of more) if (inner.isFile) files.push(await new Promise((resolve, reject) => inner.file(resolve, reject)));
-      }
-    }
-  }
-  return files;
 }
 
 /** Speed and time left, over the last seconds. */
