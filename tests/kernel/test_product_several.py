@@ -187,3 +187,23 @@ def test_which_kernel(gpu: Bench, rng: np.random.Generator, tokens: int) -> None
     packed = 1 < tokens <= 16 and gpu.info.subgroup_size > 0
     assert new & set(ran) == (new if packed else set())
     assert not any("pairs_q6" in name or "input_q6" in name for name in ran)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_what_is_not_finite_stays_so(
+    gpu: Bench, rng: np.random.Generator, tokens: int, kernel: str, bad: float
+) -> None:
+    """One element of one token, where x may go as integers: all that reads it is not finite."""
+    choose(gpu, SMALLEST[kernel])
+    encoded = random_blocks(rng, "q4_0", 21, 160)
+    x = rng.standard_normal((tokens, 160)).astype(np.float32)
+    x[-1, 70] = bad
+    out = gpu.output(tokens, 21)
+    w = gpu.matrix(("q4_0", encoded), columns=160)
+    gpu.run("linear", (gpu.input(x), w, None, None), (out,))
+
+    values = gpu.values(out)
+    assert np.isfinite(values[:-1]).all()
+    assert not np.isfinite(values[-1]).any()

@@ -34,15 +34,16 @@ fn run(group: vec3<u32>, groups: vec3<u32>, lane: u32, size: u32) {
 }
 
 fn keep(token: u32, block: u32, scale: f32) {
-    var most = 0.0;
+    var most_bits = 0u; // as an integer NaN is the largest, and is not lost
     // unroll k 8
     var x_$k = x4(token, 8u * block + $ku);
     if (NORM) {
         x_$k *= scale * norm4(8u * block + $ku);
     }
-    let size_$k = abs(x_$k);
-    most = max(most, max(max(size_$k.x, size_$k.y), max(size_$k.z, size_$k.w)));
+    let bits_$k = bitcast<vec4<u32>>(abs(x_$k));
+    most_bits = max(most_bits, max(max(bits_$k.x, bits_$k.y), max(bits_$k.z, bits_$k.w)));
     // end
+    let most = bitcast<f32>(most_bits);
     let factor = select(MOST / most, 0.0, most < 1e-30);
     let slot = 2u * SLOT * (token / BATCH * BLOCKS + block);
     let mine = slot + 8u * (token % BATCH);
