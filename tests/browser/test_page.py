@@ -74,6 +74,33 @@ def test_stop_ends_an_answer_and_the_next_question_works(visitor: Visitor) -> No
     assert visitor.ask(QUESTION)
 
 
+def test_another_chat_ends_an_answer_and_keeps_what_came(visitor: Visitor) -> None:
+    page = visitor.visit().fetch().page
+
+    def begin(question: str) -> None:
+        page.fill("#sampling-max_tokens", "400")
+        page.fill("#prompt", question)
+        page.press("#prompt", "Enter")
+        visitor.until(lambda: len(visitor.answer) > 3, "the answer begins")
+
+    begin("Tell me a long story.")
+    page.click("#new-chat")
+    visitor.answered()
+    assert not page.query_selector(".message")
+    page.click("#chats .name")
+    assert len(visitor.answer) > 3
+    assert "stopped" in (page.text_content(".message.assistant .tools") or "")
+    # Nor does an answer on its way bring a deleted chat back; its visitor may.
+    begin("And another one.")
+    page.click("button[aria-label^='Delete chat']")
+    visitor.answered()
+    assert not page.query_selector("#chats li") and not page.query_selector(".message")
+    page.click("text=Undo")
+    assert len(page.query_selector_all(".message")) == 4
+    page.reload()
+    assert len(page.query_selector_all(".message")) == 4
+
+
 def test_a_file_of_the_visitor_is_opened_without_a_copy(
     visitor: Visitor, smollm2_path: Path, tmp_path: Path
 ) -> None:

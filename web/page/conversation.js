@@ -156,6 +156,7 @@ export class Conversation {
         }
         if (choice.finish_reason === "length") message.cut = true;
       }
+      if (!message.content && !this.answering.signal.aborted) this.page.notice("The model ended its answer before the first word.");
     } catch (error) {
       this.page.complain(error);
     }
