@@ -53,17 +53,26 @@ class Model:
             return None
 
     def prompt_ids(self, request: Request) -> tuple[int, ...]:
-        """Token ids of a request's prompt; text of users never becomes a control token."""
+        """Token ids of a request's prompt; text of users never becomes a control token.
+
+        LoadError for an id beyond the model's: some tokenizers know more, which few texts need.
+        """
         if request.tokens is not None:
             return request.tokens
         if request.prompt is not None:
-            return tuple(self.tokenizer.encode_prompt(request.prompt))
-        ids = self.chat_template.encode(
-            self.tokenizer,
-            request.messages or [],
-            tools=request.tools,
-            **request.chat_template_kwargs,
-        )
+            ids = self.tokenizer.encode_prompt(request.prompt)
+        else:
+            ids = self.chat_template.encode(
+                self.tokenizer,
+                request.messages or [],
+                tools=request.tools,
+                **request.chat_template_kwargs,
+            )
+        if ids and max(ids) >= self.vocabulary:
+            raise LoadError(
+                f"the tokenizer gives token id {max(ids)}, and {self.name} knows 0 to "
+                f"{self.vocabulary - 1}: is the tokenizer that of another model?"
+            )
         return tuple(ids)
 
     def generation(

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from tests.embedded.conftest import IDS, LLAMA3, chat, choice_of
+from tests.embedded.conftest import CHAIN, IDS, LLAMA3, chat, choice_of
 from tests.helpers.tiny_model import CASES, altered_copy
 from tests.runtime.conftest import check_nothing_leaked
 from zllm.embedded import Engine
@@ -39,6 +40,23 @@ def test_a_folder_without_tokenizer_takes_token_ids(llama3: Engine) -> None:
             llama3.generate_many([{**IDS, "max_tokens": 1}, request])
         assert "\n" not in str(caught.value)
         check_nothing_leaked(llama3)
+
+
+def test_the_tokenizer_of_a_larger_model_is_said(tmp_path: Path) -> None:
+    """Its text may go beyond the embedding; what the model knows works on."""
+
+    def cut(arrays: dict[str, NDArray[np.float32]]) -> None:
+        for name, rows in arrays.items():
+            if name in ("model.embed_tokens.weight", "lm_head.weight"):
+                arrays[name] = rows[:120]
+
+    small = altered_copy(CHAIN, tmp_path / "small", tensors=cut, config={"vocab_size": 120})
+    with Engine(model=small, backend="oracle") as engine:
+        for bad in ("xz", "z"):
+            with pytest.raises(ZllmError, match=r"token id 122.*0 to 119"):
+                engine.generate({"prompt": bad, "max_tokens": 1})
+        assert choice_of(engine.generate({"prompt": "ab", "max_tokens": 4, "logprobs": 3}))
+        check_nothing_leaked(engine)
 
 
 def test_a_damaged_message_is_named(chain: Engine) -> None:

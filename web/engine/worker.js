@@ -179,7 +179,8 @@ function mount(folder, opened) {
   FS.mount(FS.filesystems.WORKERFS, { blobs: opened.map(({ path, file }) => ({ name: path, data: file })) }, folder);
   for (const { path, file } of opened) sources.set(`${folder}/${path}`, new Source(file));
   const gguf = names.find(path => path.endsWith(".gguf"));
-  if (names.includes("config.json") || (names.length > 1 && !gguf)) return folder;
+  const tensors = names.some(path => path.endsWith(".safetensors"));
+  if ((names.includes("config.json") && (tensors || !gguf)) || (names.length > 1 && !gguf)) return folder;
   return `${folder}/${gguf ?? names[0] ?? ""}`;
 }
 

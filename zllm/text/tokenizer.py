@@ -124,13 +124,15 @@ class Tokenizer:
         return b"".join(chunks).decode("utf-8", errors="replace")
 
     def token_bytes(self, id: int) -> bytes:
-        """Bytes of one token; b"" for an id without a token. IndexError outside the vocabulary."""
+        """Bytes of one token; b"" for an id without a token.
+
+        Ids beyond the vocabulary are such: the matrices of many models are padded with rows.
+        """
         data = self._token_bytes.get(id)
         if data is None:
-            if not 0 <= id < len(self._tokens):
-                raise IndexError(f"token id {id} is outside 0 to {len(self._tokens) - 1}")
             added = self._added.get(id)
-            text = added.content if added else self._tokens[id] or ""
+            known = self._tokens[id] if 0 <= id < len(self._tokens) else None
+            text = added.content if added else known or ""
             data = self.decoding.token_bytes(text, added=added is not None)
             self._token_bytes[id] = data
         return data

@@ -148,7 +148,9 @@ class _Cursor:
         if count > limit:
             raise self.error(f"{count} {what}, at most {limit} are allowed")
         if count * item_bytes > self.left:
-            raise self.error(f"{count} {what} cannot fit in the {self.left} bytes left")
+            raise self.error(
+                f"{count} {what} cannot fit in the {self.left} bytes left; it may be cut off"
+            )
         return count
 
 
