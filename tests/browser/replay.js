@@ -95,33 +95,6 @@ export function stepWords(plan, tokens, first, pageSlots, scratchLane) {
   return words;
 }
 
-const CARRIED = -1;
-
-/** Greedy answer of up to `count` tokens, one round in flight ahead of the one that is read. */
-export async function greedy(model, prompt, count, stop, { pageSlots, scratchLane, prefill, decode }) {
-  const plans = model.doc.plans;
-  const step = (plan, tokens, first) => submit(model, plan, stepWords(plan, tokens, first, pageSlots, scratchLane));
-  const ids = [];
-  const started = performance.now();
-  let firstMs = 0;
-  let ahead;
-  const rows = plans[prefill].key.rows;
-  for (let first = 0; first < prompt.length; first += rows) {
-    ahead = step(plans[prefill], prompt.slice(first, first + rows), first);
-  }
-  for (let length = prompt.length; ids.length < count; length++) {
-    const answer = ahead;
-    ahead = ids.length + 1 < count ? step(plans[decode], [CARRIED], length) : null;
-    const [token, , flags] = new Int32Array(await answer);
-    if (flags) throw new Error(`flags ${flags} at token ${length}`);
-    firstMs ||= performance.now() - started;
-    ids.push(token);
-    if (token === stop) break;
-  }
-  await ahead;
-  return { ids, firstMs, ms: performance.now() - started };
-}
-
 /** Logits of every token, fed in rounds of `split` rows: each round names its plan. */
 export async function logits(model, tokens, rounds, { pageSlots, scratchLane }) {
   const out = [];

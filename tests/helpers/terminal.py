@@ -14,9 +14,11 @@ from types import TracebackType
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 
-# The child makes its terminal the controlling one, so that Ctrl-C becomes SIGINT.
+# The child makes its terminal the controlling one, so that Ctrl-C becomes SIGINT. Tests in the
+# background of a shell are told to ignore that, and so would their children be.
 _START = (
-    "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from zllm.bin.main import main; sys.exit(main(sys.argv[1:]))"
 )
 

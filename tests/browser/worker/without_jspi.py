@@ -40,7 +40,9 @@ async def _chat(backend: str) -> dict[str, Any]:
     options = json.dumps({"backend": backend})
     info = json.loads(await worker.load(MODEL, options, lambda *done: progress.append(done)))
     answers = []
-    for number in range(2):
+    for number, rounds in enumerate((1, 2)):  # in flight: of a software adapter, of a GPU
+        assert worker._engine is not None
+        worker._engine.backend.rounds_in_flight = rounds
         chunks: list[str] = []
         await worker.generate(number, json.dumps(QUESTION), chunks.append, None)
         answers.append([_text(chunk) for chunk in chunks])
