@@ -135,9 +135,10 @@ async function fetchOptional(url, signal) {
   return answer.text();
 }
 
+/** Past the browser's own cache, which would keep all bytes a second time, and lets ranges of one file wait for each other. */
 async function reached(url, options) {
   try {
-    return await fetch(url, options);
+    return await fetch(url, { ...options, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new StoreError("network", `${url.href} cannot be reached (offline, or its server does not allow other pages: CORS)`);
