@@ -21,14 +21,34 @@ export class StoreError extends Error {
   constructor(code, message) { super(message); this.code = code; }
 }
 
-const root = async () => (await navigator.storage.getDirectory()).getDirectoryHandle("models", { create: true });
+const pending = new Set(); // handles of OPFS that were asked something
+
+/** What a handle answers to `question`. Chromium 156 forgets the question if the handle is collected as garbage before. */
+export async function ask(handle, question) {
+  const kept = { handle };
+  pending.add(kept);
+  try {
+    return await question(handle);
+  } finally {
+    pending.delete(kept);
+  }
+}
+
+const storage = () => navigator.storage.getDirectory();
+const root = async () => ask(await storage(), folder => folder.getDirectoryHandle("models", { create: true }));
+const fileIn = (folder, path, options) => ask(folder, folder => folder.getFileHandle(path, options));
+const contents = handle => ask(handle, handle => handle.getFile());
 const idOf = name => name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[.-]+|[.-]+$/g, "").slice(0, 100) || "model";
 
 /** Every model here: {id, name, source, size, have, complete}. */
 export async function list() {
   const models = [];
-  for await (const [id, folder] of (await root()).entries()) {
-    if (folder.kind !== "directory") continue;
+  const folders = await ask(await root(), async models => {
+    const found = [];
+    for await (const [id, folder] of models.entries()) if (folder.kind === "directory") found.push([id, folder]);
+    return found;
+  });
+  for (const [id, folder] of folders) {
     const record = await readRecord(folder);
     if (!record) continue;
     let have = 0;
@@ -47,7 +67,7 @@ export async function estimate() {
 export async function remove(id) {
   await locked(id, async () => {
     try {
-      await (await root()).removeEntry(id, { recursive: true });
+      await ask(await root(), models => models.removeEntry(id, { recursive: true }));
     } catch (error) {
       if (error.name === "NotFoundError") return;
       throw new StoreError("busy", `${id} is in use in another tab, so it was not deleted`);
@@ -63,7 +83,7 @@ export async function download(url, { name, signal, onProgress = () => {} } = {}
   const title = name || decoded(address.pathname.split("/").filter(Boolean).pop() || address.host);
   const id = idOf(title);
   return locked(id, async () => {
-    const folder = await (await root()).getDirectoryHandle(id, { create: true });
+    const folder = await ask(await root(), models => models.getDirectoryHandle(id, { create: true }));
     let record = await readRecord(folder);
     if (record && record.source !== address.href) record = null;
     if (!record) {
@@ -135,7 +155,7 @@ async function fetchOptional(url, signal) {
   return answer.text();
 }
 
-/** Past the browser's own cache, which would keep all bytes a second time, and lets ranges of one file wait for each other. */
+/** Past the browser's own cache, which would keep all bytes a second time. */
 async function reached(url, options) {
   try {
     return await fetch(url, { ...options, cache: "no-store" });
@@ -163,8 +183,8 @@ const held = () => [...fresh.values()].reduce((sum, { chunks }) => sum + (chunks
 
 /** Known as fetched by this worker, and for a while in memory. */
 async function hold(key, folder, file, chunks) {
-  const changed = (await (await folder.getFileHandle(file.path)).getFile()).lastModified;
-  const entry = { changed, chunks };
+  const { lastModified } = await contents(await fileIn(folder, file.path));
+  const entry = { changed: lastModified, chunks };
   fresh.set(key, entry);
   setTimeout(() => { entry.chunks = null; }, HELD_MS);
 }
@@ -181,7 +201,7 @@ function copied(chunks, into, at) {
 
 async function fetchFile(folder, record, file, chunks, signal, onProgress) {
   if (file.hashes.length * CHUNK >= file.size) return;
-  const handle = await (await folder.getFileHandle(file.path, { create: true })).createSyncAccessHandle();
+  const handle = await ask(await fileIn(folder, file.path, { create: true }), made => made.createSyncAccessHandle());
   try {
     grow(handle, file.size);
     if (file.ranges) await fetchRanges(folder, record, file, handle, chunks, signal, onProgress);
@@ -301,7 +321,7 @@ async function hash(data) {
 export async function open(id, { onProgress = () => {} } = {}) {
   let folder;
   try {
-    folder = await (await root()).getDirectoryHandle(id);
+    folder = await ask(await root(), models => models.getDirectoryHandle(id));
   } catch {
     throw new StoreError("absent", `${id} is not in this browser`);
   }
@@ -311,8 +331,8 @@ export async function open(id, { onProgress = () => {} } = {}) {
   let verified = 0;
   const files = [];
   for (const { path, size, hashes } of record.files) {
-    const handle = await folder.getFileHandle(path);
-    const file = await handle.getFile();
+    const handle = await fileIn(folder, path);
+    const file = await contents(handle);
     const opened = { path, file, handle, read: null };
     files.push(opened);
     const damaged = new StoreError("damaged", `${record.name}: the stored copy of ${path} is damaged: delete it and fetch it again`);
@@ -337,7 +357,7 @@ export async function open(id, { onProgress = () => {} } = {}) {
 /** A small text that is kept beside the models; "" where there is none. */
 export async function readText(name) {
   try {
-    return await (await (await (await navigator.storage.getDirectory()).getFileHandle(name)).getFile()).text();
+    return await (await contents(await fileIn(await storage(), name))).text();
   } catch {
     return "";
   }
@@ -346,9 +366,11 @@ export async function readText(name) {
 /** Keep it, whole or not at all; where nothing can be written it is lost, which costs only time. */
 export async function writeText(name, text) {
   try {
-    const file = await (await (await navigator.storage.getDirectory()).getFileHandle(name, { create: true })).createWritable();
-    await file.write(text);
-    await file.close();
+    const handle = await fileIn(await storage(), name, { create: true });
+    await ask(handle, async handle => {
+      const file = await handle.createWritable();
+      await ask(file, async file => { await file.write(text); await file.close(); });
+    });
   } catch (error) {
     console.info(`${name} is not kept: ${error.message}`);
   }
@@ -356,7 +378,7 @@ export async function writeText(name, text) {
 
 async function readRecord(folder) {
   try {
-    const file = await (await folder.getFileHandle("record.json")).getFile();
+    const file = await contents(await fileIn(folder, "record.json"));
     const record = JSON.parse(await file.text());
     return Array.isArray(record.files) ? record : null;
   } catch {
@@ -366,8 +388,8 @@ async function readRecord(folder) {
 
 /** Whole or not at all: written beside and moved over. */
 async function writeRecord(folder, record) {
-  const handle = await folder.getFileHandle("record.new", { create: true });
-  const access = await handle.createSyncAccessHandle();
+  const handle = await fileIn(folder, "record.new", { create: true });
+  const access = await ask(handle, handle => handle.createSyncAccessHandle());
   try {
     const text = new TextEncoder().encode(JSON.stringify(record));
     access.truncate(0);
@@ -376,7 +398,7 @@ async function writeRecord(folder, record) {
   } finally {
     access.close();
   }
-  await handle.move("record.json");
+  await ask(handle, handle => handle.move("record.json"));
 }
 
 async function locked(id, work) {

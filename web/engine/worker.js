@@ -164,7 +164,8 @@ async function quickened(folder, opened) {
   const ends = [];
   for (const { path, handle, read } of opened) {
     const source = sources.get(`${folder}/${path}`);
-    const access = !read && await handle?.createSyncAccessHandle({ mode: "read-only" }).catch(() => null); // another tab holds it
+    const access = !read && handle && await store.ask(handle, file => file.createSyncAccessHandle({ mode: "read-only" }))
+      .catch(() => null); // another tab holds it
     source.quick = read ?? (access ? (into, at) => access.read(into, { at }) : null);
     ends.push(() => { source.quick = null; if (access) access.close(); });
   }
