@@ -38,8 +38,10 @@ def plan_key(pieces: Sequences[Piece], emit: Literal["token", "logits"] = "token
             drawing = True
             greedy = greedy and piece.sequence.greedy
             top = max(top, piece.sequence.generation.top_logprobs)
-    if emit == "logits" or not drawing:
-        return PlanKey(rows, len(pieces), context, emit if emit == "logits" else "none")
+    if emit == "logits":
+        return PlanKey(rows, len(pieces), context, "logits")
+    if not drawing:
+        return PlanKey(rows, len(pieces), context, "none")
     return PlanKey(rows, len(pieces), context, "token", "greedy" if greedy else "full", top)
 
 
@@ -48,7 +50,8 @@ def step_words(
 ) -> NDArray[np.int32]:
     """The words of `layout` for a round of `pieces`; what is left over is padding."""
     step = np.zeros(layout.words, np.int32)
-    words = step.data.cast("B").cast("i")  # takes a few words in a fraction of NumPy's time
+    # Takes a few words in a fraction of NumPy's time. NumPy's int32 is a C long on wasm32.
+    words = step.data.cast("B").cast("i")
     at, seqs = layout.offset, layout.size["lane"]
     lane, of_sequences = at["lane"], layout.sequences
     row = 0

@@ -211,8 +211,9 @@ def _dispatch(product: Product, bank: Bank, pairs: Buffer | None, info: DeviceIn
 def gpu_sources(format: str, kernel: str = "") -> tuple[str, ...]:
     """With the unpacking that suits GPUs and the kernel; decoded values are the same."""
     unpack = "unpack_bits" if kernel == "product_shared" else "unpack"
+    other = {"spread": (unpack,), "spread_nibbles": (unpack, "unpacked_nibbles")}
     sources = FORMATS[format].sources
-    return tuple(unpack if name.startswith("spread") else name for name in sources)
+    return tuple(found for name in sources for found in other.get(name, (name,)))
 
 
 def lanes_sources(format: str, info: DeviceInfo) -> tuple[str, ...]:

@@ -13,6 +13,18 @@ override LANES: u32; // of a team; they divide CHUNK
 // has threads with different blocks meet different banks.
 var<workgroup> staged: array<array<vec4<u32>, SLOT>, CHUNK>;
 
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let width = THREADS / LANES;
+    for (var first = group.x * width; first < TEAMS; first += groups.x * width) {
+        product_teams(first, group.y, lane);
+    }
+}
+
 fn stage(i: u32, x: vec4<u32>) {
     if (i < CHUNK * SLOT) {
         staged[i / SLOT][i % SLOT] = x;

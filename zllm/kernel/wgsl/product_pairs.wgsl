@@ -7,18 +7,6 @@
 // and 8 tokens, in cycles of a warp and block: dot products 1024 of the one pipe that has them; of
 // all pipes 512 dot products, 128 to end them, 32 conversions (8 cycles each of their own pipe),
 // some 100 to decode, 36 loads of x. Floats (product_shared): 1024 + 416 to decode + 64 loads.
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let width = THREADS / LANES;
-    for (var first = group.x * width; first < TEAMS; first += groups.x * width) {
-        product_teams(first, group.y, lane);
-    }
-}
-
 fn product_teams(first_team: u32, group: u32, lane: u32) {
     let width = THREADS / LANES;
     let row = (first_team + lane % width) * select(EACH, EACH / 2u, GATED);

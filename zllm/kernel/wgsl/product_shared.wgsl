@@ -1,17 +1,5 @@
 // GPUs, several tokens, any format: whole blocks are decoded once for all of them, x as floats.
 // With product_few.
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let width = THREADS / LANES;
-    for (var first = group.x * width; first < TEAMS; first += groups.x * width) {
-        product_teams(first, group.y, lane);
-    }
-}
-
 fn product_teams(first_team: u32, group: u32, lane: u32) {
     let width = THREADS / LANES;
     let row = (first_team + lane % width) * select(EACH, EACH / 2u, GATED);
