@@ -1,0 +1,128 @@
+"""Files and folders that a visitor picks or drops on the page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import string
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.visitor import QUESTION, Visitor
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+
+def test_a_file_of_the_visitor_is_opened_without_a_copy(
+    visitor: Visitor, smollm2_path: Path, tmp_path: Path
+) -> None:
+    page = visitor.visit().page
+    page.set_input_files("#file-input", smollm2_path)
+    visitor.opened()
+    assert "Paris" in visitor.ask(QUESTION)
+    assert page.evaluate("zllm.engine.models.list()") == []
+    for name, data, words in ODD_FILES:
+        odd = tmp_path / name
+        odd.write_bytes(data or smollm2_path.read_bytes()[:50_000_000])
+        page.set_input_files("#file-input", odd)
+        visitor.until(lambda: page.is_hidden("#transfer"), "it was looked at")
+        assert visitor.failed().startswith(name) and words in visitor.problem
+        page.click("button[aria-label=Dismiss]")
+    visitor.shot("6-not-a-model")
+    assert smollm2_path.name in visitor.status, "the model at hand stays"
+    assert visitor.ask(QUESTION)
+
+
+ODD_FILES = (
+    ("holiday ünï 模型.gguf", b"JFIF" * 1000, "not a model file"),
+    ("a byte.gguf", b"\0", "not a model file"),
+    ("a zip.zip", b"PK\3\4" * 20, "not a model file"),
+    ("cut off.gguf", b"", "it may be cut off"),
+)
+
+
+def test_a_folder_of_safetensors_is_opened(
+    visitor: Visitor, data_dir: Path, tmp_path: Path
+) -> None:
+    page = visitor.visit().page
+    folder = tmp_path / "Modell ünï 模型"
+    shutil.copytree(data_dir / "golden" / "qwen3", folder)
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "config.json").write_text("{}")
+    page.set_input_files("#folder-input", folder)
+    visitor.until(lambda: visitor.status == "Modell ünï 模型 on NumPy", "it is open")
+    assert "cannot be asked" in visitor.failed() and "no tokenizer.json" in visitor.problem
+    assert page.evaluate("zllm.engine.loaded.architecture") == "qwen3"
+    (folder / "tokenizer.json").write_bytes(b"")
+    page.set_input_files("#folder-input", folder)
+    visitor.until(
+        lambda: visitor.problem.startswith("tokenizer.json: not valid JSON"), "it is said"
+    )
+    (folder / "config.json").unlink()
+    page.set_input_files("#folder-input", folder)
+    visitor.until(lambda: "no config.json" in visitor.problem, "it is said")
+
+
+def drop(page: Page, *paths: Path) -> None:
+    devtools = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        event = {"type": kind, "x": 600, "y": 300, "data": data}
+        devtools.send("Input.dispatchDragEvent", event)
+
+
+def test_a_dropped_folder_of_models_is_a_choice(
+    visitor: Visitor, data_dir: Path, tmp_path: Path
+) -> None:
+    page = visitor.visit().page
+    folder = tmp_path / "my models"
+    for name in ("qwen3", "llama"):
+        shutil.copytree(data_dir / "golden" / name, folder / "deeper" / name)
+    (folder / "notes.txt").write_text("mine")
+    drop(page, folder)
+    page.wait_for_selector("#notice")
+    visitor.shot("16-which-model")
+    assert "2 models" in (page.text_content("#notice") or "")
+    page.click("#notice >> text=llama")
+    visitor.until(lambda: visitor.status == "llama on NumPy", "the chosen one is open")
+    assert page.evaluate("zllm.engine.loaded.architecture") == "llama"
+    assert "no tokenizer.json" in visitor.failed()
+    shutil.rmtree(folder / "deeper")
+    for dropped, words in ((folder, "not a model file"), (tmp_path / "empty", "nothing is in")):
+        dropped.mkdir(exist_ok=True)
+        page.click("button[aria-label=Dismiss]")
+        drop(page, dropped)
+        assert words in visitor.failed().lower()
+    assert visitor.status == "llama on NumPy", "the model at hand stays"
+
+
+def test_a_model_without_a_chat_template_goes_on_with_a_text(
+    visitor: Visitor, data_dir: Path, tmp_path: Path
+) -> None:
+    page = visitor.visit().page
+    folder = tmp_path / "base"
+    shutil.copytree(data_dir / "golden" / "qwen3", folder)
+    letters = {letter: id for id, letter in enumerate(LETTERS)}
+    model = {"type": "BPE", "vocab": letters, "merges": []}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False}
+    parts = {"model": model, "pre_tokenizer": byte_level, "decoder": byte_level}
+    (folder / "tokenizer.json").write_text(json.dumps(parts))
+    page.set_input_files("#folder-input", folder)
+    visitor.opened()
+    page.wait_for_selector("#notice")
+    assert "no chat template" in (page.text_content("#notice") or "")
+    page.evaluate(RECORD)
+    assert visitor.ask("Once upon a time") and visitor.ask("Then")
+    said = page.evaluate("zllm.page.chats.current.messages.map(message => message.content)")
+    assert page.evaluate("asked.prompt") == f"Once upon a time{said[1]}\nThen"
+
+
+RECORD = """() => {
+  const { completions } = zllm.engine.chat;
+  const create = completions.create;
+  completions.create = (request, options) => create(window.asked = request, options);
+}"""
+# As byte-level tokenizers write them: a space and the end of a line have letters of their own.
+LETTERS = "\u0120\u010a" + string.ascii_letters + string.digits + string.punctuation
