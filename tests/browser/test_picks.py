@@ -109,18 +109,25 @@ def test_a_model_without_a_chat_template_goes_on_with_a_text(
     byte_level = {"type": "ByteLevel", "add_prefix_space": False}
     parts = {"model": model, "pre_tokenizer": byte_level, "decoder": byte_level}
     (folder / "tokenizer.json").write_text(json.dumps(parts))
-    page.set_input_files("#folder-input", folder)
-    visitor.opened()
-    page.wait_for_selector("#notice")
-    assert "no chat template" in (page.text_content("#notice") or "")
     page.evaluate(RECORD)
-    assert visitor.ask("Once upon a time") and visitor.ask("Then")
+    page.set_input_files("#folder-input", folder)
+    visitor.opened()  # and at once asked: how it can be asked is not known yet
+    assert visitor.ask("Once upon a time")
+    assert visitor.ask("Then")
     said = page.evaluate("zllm.page.chats.current.messages.map(message => message.content)")
     assert page.evaluate("asked.prompt") == f"Once upon a time{said[1]}\nThen"
+    page.set_input_files("#folder-input", folder)
+    page.wait_for_selector("#notice")
+    assert "no chat template" in (page.text_content("#notice") or "")
 
 
+# What is asked is kept, and how a model can be asked is found out slowly.
 RECORD = """() => {
-  const { completions } = zllm.engine.chat;
+  const { chat: { completions }, countTokens } = zllm.engine;
+  zllm.engine.countTokens = async function (request) {
+    await new Promise(resolve => setTimeout(resolve, 700));
+    return countTokens.call(this, request);
+  };
   const create = completions.create;
   completions.create = (request, options) => create(window.asked = request, options);
 }"""

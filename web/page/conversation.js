@@ -130,7 +130,7 @@ export class Conversation {
     const { engine } = this.page;
     const chat = this.chats.current;
     const message = { role: "assistant", content: "" };
-    const request = { ...this.request(this.messages), ...this.settings.sampling(), stream: true, stream_options: { include_usage: true } };
+    const asked = [...this.messages];
     this.messages.push(message);
     this.page.complain(null);
     this.page.notice(null);
@@ -143,6 +143,8 @@ export class Conversation {
     body.classList.add("writing");
     const timer = new Timer();
     try {
+      await this.page.greeted;
+      const request = { ...this.request(asked), ...this.settings.sampling(), stream: true, stream_options: { include_usage: true } };
       for await (const chunk of await engine.chat.completions.create(request, { signal: this.answering.signal })) {
         if (chunk.usage) timer.usage = chunk.usage;
         const [choice] = chunk.choices;

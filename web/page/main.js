@@ -54,8 +54,12 @@ const page = {
     conversation.show();
   },
 
+  greeted: null, // a promise: it is known how the open model can be asked
+
+  greet() { return (page.greeted = page.tryOut()); },
+
   /** Whether the model that was opened can chat: it may lack a template, or a tokenizer. */
-  async greet() {
+  async tryOut() {
     const content = "Hello";
     try {
       await engine.countTokens({ messages: [{ role: "user", content }] });
