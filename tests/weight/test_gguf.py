@@ -90,8 +90,9 @@ def test_nested_arrays() -> None:
 def test_small_windows_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = {"words": [f"word {i}" for i in range(200)], "text": "x" * 300}
     data = gguf_bytes(metadata, ONE)
-    monkeypatch.setattr(gguf, "WINDOW_BYTES", 16)
-    assert parse(data).metadata == metadata
+    for size in range(1, 70):
+        monkeypatch.setattr(gguf, "WINDOW_BYTES", size)
+        assert parse(data).metadata == metadata, size
 
 
 def test_tensors_without_elements_and_without_dimensions() -> None:
@@ -155,6 +156,18 @@ HOSTILE = {
         "metadata 'k': 4611686018427387904",
     ),
     "array-does-not-fit": (one_key(9, struct.pack("<IQ", 5, 3) + bytes(8)), "cannot fit in the 8"),
+    "array-string-length": (
+        one_key(9, struct.pack("<IQ", 8, 2) + gguf_string("a") + struct.pack("<Q", 1 << 63)),
+        "metadata 'k': a string of",
+    ),
+    "array-string-cut": (
+        one_key(9, struct.pack("<IQ", 8, 2) + gguf_string("a") + struct.pack("<Q", 7) + b"b"),
+        "metadata 'k': needs 7 bytes",
+    ),
+    "array-string-utf8": (
+        one_key(9, struct.pack("<IQ", 8, 2) + gguf_string("a") + gguf_string(b"\xff")),
+        "metadata 'k': a string is not valid UTF-8",
+    ),
     "array-type": (one_key(9, struct.pack("<IQ", 77, 0)), "unknown value type 77"),
     "array-depth": (one_key(9, DEEP), "nested deeper"),
     "twice-a-key": (

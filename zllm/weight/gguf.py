@@ -131,9 +131,8 @@ class _Cursor:
             window, at, end = self._window, self._at, len(self._window)
             with suppress(UnicodeDecodeError):
                 while len(found) < count and at + 8 <= end:
-                    size = _U64(window, at)[0]
-                    stop = at + 8 + size
-                    if stop > end or size > MAX_STRING_BYTES:
+                    stop = at + 8 + _U64(window, at)[0]
+                    if stop > end:
                         break
                     found.append(str(window[at + 8 : stop], "utf-8"))
                     at = stop
