@@ -121,6 +121,27 @@ def test_a_model_without_a_chat_template_goes_on_with_a_text(
     assert "no chat template" in (page.text_content("#notice") or "")
 
 
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    page.set_input_files("#file-input", broken)
+    visitor.failed()
+    page.wait_for_selector("text=no chat template")  # still known of the one that stays
+
+
+def test_nothing_is_said_of_a_model_that_gave_way_to_another(
+    visitor: Visitor, data_dir: Path
+) -> None:
+    page = visitor.visit().page
+    page.wait_for_selector("body[data-ready]")
+    page.evaluate(REFUSED)
+    for _ in range(2):  # the first is still asked how it can be asked
+        page.set_input_files("#folder-input", data_dir / "golden" / "llama")
+        visitor.opened()
+    page.evaluate("refuse()")
+    assert not visitor.problem
+    assert page.is_hidden("#notice")
+
+
 # What is asked is kept, and how a model can be asked is found out slowly.
 RECORD = """() => {
   const { chat: { completions }, countTokens } = zllm.engine;
@@ -130,6 +151,19 @@ RECORD = """() => {
   };
   const create = completions.create;
   completions.create = (request, options) => create(window.asked = request, options);
+}"""
+# How the first model can be asked is answered late, and in the negative; all later ones can be.
+REFUSED = """() => {
+  let late;
+  const asked = new Promise((resolve, reject) => { late = reject; });
+  let first = asked;
+  zllm.engine.countTokens = async () => { const now = first; first = null; await now; };
+  window.refuse = async () => {
+    late(new Error("no model is loaded"));
+    first = Promise.reject(new Error("no model is loaded")); // nor as a text
+    await asked.catch(() => null);
+    await new Promise(resolve => setTimeout(resolve, 100));
+  };
 }"""
 # As byte-level tokenizers write them: a space and the end of a line have letters of their own.
 LETTERS = "\u0120\u010a" + string.ascii_letters + string.digits + string.punctuation

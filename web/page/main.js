@@ -56,20 +56,25 @@ const page = {
 
   greeted: null, // a promise: it is known how the open model can be asked
 
-  greet() { return (page.greeted = page.tryOut()); },
+  greet({ again = false } = {}) {
+    const greeted = page.tryOut(again, () => page.greeted === greeted);
+    return (page.greeted = greeted);
+  },
 
-  /** Whether the model that was opened can chat: it may lack a template, or a tokenizer. */
-  async tryOut() {
+  /** Whether the open model can chat: it may lack a template, or a tokenizer. Nothing is said of one that gave way
+   *  to another meanwhile; nor `again`, over why another could not be opened. */
+  async tryOut(again, current) {
     const content = "Hello";
     try {
       await engine.countTokens({ messages: [{ role: "user", content }] });
     } catch {
       try {
         await engine.countTokens({ prompt: content });
+        if (!current()) return;
         conversation.plain = true;
         page.notice("This model has no chat template: it goes on with your text instead of answering it.");
       } catch (error) {
-        page.complain(`this model cannot be asked anything: ${error.message}`);
+        if (current() && !again) page.complain(`this model cannot be asked anything: ${error.message}`);
       }
     }
   },

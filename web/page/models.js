@@ -73,6 +73,7 @@ export class Models {
   async remove({ id, name }) {
     try {
       if (this.opened?.model === id && this.page.engine.loaded) {
+        this.page.greeted = null;
         await this.page.engine.unload();
         this.page.changed();
       }
@@ -114,6 +115,7 @@ export class Models {
     if (this.transfer) return this.page.complain(BUSY);
     this.page.stop();
     this.page.notice(null);
+    this.page.greeted = null;
     const before = this.opened;
     this.opened = source;
     const done = await this.moving(`Opening ${source.name}`, (signal, onProgress) => this.page.engine.load(
@@ -124,7 +126,7 @@ export class Models {
     if (!done && this.page.engine.loaded) this.opened = before;
     this.page.changed();
     this.refresh();
-    if (done) await this.page.greet();
+    if (this.page.engine.loaded) await this.page.greet({ again: !done });
   }
 
   /** What to do about a model that could not be opened. */
