@@ -31,9 +31,9 @@ from zllm.backend.webgpu.device import Buffer, DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.launch import resident
 from zllm.backend.webgpu.lowering import Bank, View
 from zllm.backend.webgpu.product import FOLDED_TOKENS, Product, dispatches
-from zllm.backend.webgpu.product_several import CODES
+from zllm.backend.webgpu.product_pairs import CODES, few_of
 from zllm.backend.webgpu.tune import WORTH
-from zllm.backend.webgpu.tuned import FILE, SEVERAL, keep
+from zllm.backend.webgpu.tuned import FILE, PAIRS, keep
 from zllm.backend.webgpu.tuning import Choice, Few, Tuning
 from zllm.backend.webgpu.wgpu_device import WgpuDevice, choose_adapter, timestamp_period_ns
 from zllm.backend.webgpu.wgpu_program import public_recorder
@@ -246,12 +246,15 @@ def empty_seconds(watch: Stopwatch, least_s: float) -> float:
 
 def with_few(info: DeviceInfo, few: Few) -> DeviceInfo:
     choices = tuple(Choice("", tokens, few) for tokens in (1, 64))
-    return replace(info, tuning=Tuning(choices, few_tokens=64))
+    return replace(info, tuning=Tuning(choices, few_tokens=64, pair_tokens=64))
 
 
 def few_variants(tokens: int, thin: bool) -> Iterator[Few]:
+    if tokens > 16:
+        yield from PAIRS
+        return
     if tokens > 1 and thin:
-        yield from SEVERAL
+        yield from PAIRS
         yield from (Few(128, 2, 16), Few(256, 4, 16))
         return
     rows_lanes = every((2, 4, 8), (8, 16, 32))
@@ -260,7 +263,7 @@ def few_variants(tokens: int, thin: bool) -> Iterator[Few]:
     for (rows, lanes), threads in every(rows_lanes, (64, 128, 256)):
         yield Few(threads, rows, lanes)
     if tokens > 1:
-        yield from SEVERAL
+        yield from PAIRS
 
 
 def name_of(few: Few) -> str:
@@ -273,13 +276,17 @@ Variant = tuple[str, DeviceInfo, Few | None]
 def variants(info: DeviceInfo, format: str, tokens: int, thin: bool) -> Iterator[Variant]:
     """The table as it is, first."""
     yield "default", info, None
-    if tokens <= 16:
+    if tokens <= 64:
         for few in few_variants(tokens, thin):
             if few.kernel != "pairs" or format in CODES:
                 yield name_of(few), with_few(info, few), few
     if tokens > 8:
-        yield "tile", replace(info, tuning=Tuning(few_tokens=0, wide_tokens=1 << 20)), None
-        yield "wide", replace(info, tuning=Tuning(few_tokens=0, wide_tokens=1)), None
+        yield (
+            "tile",
+            replace(info, tuning=Tuning(few_tokens=0, pair_tokens=0, wide_tokens=1 << 20)),
+            None,
+        )
+        yield "wide", replace(info, tuning=Tuning(few_tokens=0, pair_tokens=0, wide_tokens=1)), None
 
 
 def check(shop: Workshop, info: DeviceInfo, format: str, tokens: int) -> float:
@@ -373,7 +380,7 @@ def main() -> None:
                 row = {"format": format, "tokens": tokens, "variant": variant, "shape": name}
                 row |= {"few": few and asdict(few), "error": right[variant], "us": 1e9}
                 rows.append(row)
-                kernel = tuned.tuning.few(format, tokens).kernel
+                kernel = few_of(format, tokens, tuned).kernel
                 if not right[variant] < TOLERANCE.get(kernel, 1e-4):
                     print("WRONG", format, tokens, variant, right[variant])
                     continue

@@ -8,12 +8,15 @@ import re
 import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Playwright, sync_playwright
 
 from zllm import hub
 from zllm.bin import adapters, doctor
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Playwright
 
 CI = os.environ.get("CI") == "true"
 # Compiling shaders on a CPU takes most of a run, so each kernel test meets two of its five guises,
@@ -77,6 +80,8 @@ def chromium_path() -> Path:
 @pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
     """One at a time in a process, and no asyncio.run() while it lives."""
+    from playwright.sync_api import sync_playwright  # no need of it on a machine of GPUs
+
     with sync_playwright() as running:
         yield running
 

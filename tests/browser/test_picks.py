@@ -120,7 +120,6 @@ def test_a_model_without_a_chat_template_goes_on_with_a_text(
     page.wait_for_selector("#notice")
     assert "no chat template" in (page.text_content("#notice") or "")
 
-
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     page.set_input_files("#file-input", broken)

@@ -23,9 +23,10 @@ from zllm.backend.selftest.cases import RECIPES
 from zllm.backend.selftest.catalogue import catalogue
 from zllm.backend.selftest.compare import Outcome, Result, compare
 from zllm.backend.selftest.entry import Entry
-from zllm.backend.selftest.run import HALF_TOLERANCE, run
+from zllm.backend.selftest.run import run
 from zllm.backend.webgpu import launch
 from zllm.backend.webgpu.device import Dispatch
+from zllm.backend.webgpu.trust import HALF
 
 ENTRIES = list(catalogue())
 NAMED = {entry.name: entry for entry in ENTRIES}
@@ -95,7 +96,7 @@ def joined(results: list[Result], case: Case) -> list[Result]:
 )
 def test_f16_caches(name: str) -> None:
     opened = webgpu(kv_dtype="f16")
-    outcome = on(opened, NAMED[name].case(), HALF_TOLERANCE)
+    outcome = on(opened, NAMED[name].case(), HALF)
     opened.backend.close()
     assert outcome.right, outcome.message
 

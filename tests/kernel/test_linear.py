@@ -11,7 +11,7 @@ from tests.kernel.bench import Bench, assert_close, random_blocks
 from zllm.activation import GatedSpec, gated
 from zllm.backend.webgpu import product
 from zllm.backend.webgpu.product import NormedSpec
-from zllm.backend.webgpu.product_several import CODES
+from zllm.backend.webgpu.product_pairs import CODES
 from zllm.backend.webgpu.tuning import Choice, Few, Tuning
 from zllm.linear import LinearSpec
 from zllm.norm import RmsNormSpec, rms_norm
@@ -44,6 +44,13 @@ SHAPES = {
     "q4_1-wide": ("q4_1", 96, 135, 130),
     "f16-wide": ("f16", 43, 70, 67),
 }
+
+
+@pytest.fixture
+def bench(bench: Bench) -> Bench:
+    """Without product_pairs, which rounds x: see test_product_pairs."""
+    bench.info = replace(bench.info, tuning=Tuning(pair_tokens=0))
+    return bench
 
 
 GATES = [GatedSpec("silu"), GatedSpec("gelu_tanh"), GatedSpec("swiglu_oai", limit=7.0)]

@@ -30,9 +30,9 @@ from zllm.backend.contract import PlanKey
 from zllm.backend.webgpu.bandwidth import copy_kernel
 from zllm.backend.webgpu.device import DeviceInfo, Dispatch, Kernel
 from zllm.backend.webgpu.product import NormedSpec
-from zllm.backend.webgpu.product_several import CODES
+from zllm.backend.webgpu.product_pairs import CODES
 from zllm.backend.webgpu.store import Dtype
-from zllm.backend.webgpu.tuned import SEVERAL
+from zllm.backend.webgpu.tuned import PAIRS
 from zllm.backend.webgpu.tuning import Choice, Tuning
 from zllm.backend.webgpu.wgsl_format import CODED, FORMATS, resident
 from zllm.hyper_connection import HyperSpec
@@ -118,7 +118,7 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
         gated = (bench.output(tokens, 8),)
         spec = NormedSpec(RmsNormSpec(1e-5), GatedSpec("silu"))
         bench.run("norm_gated_linear", (x, norm, w, None), gated, spec)
-    record_several(bench, rng, formats)
+    record_pairs(bench, rng, formats)
     many = bench.input(np.ones((70, 256), np.float32))  # enough for the wide tiles
     bench.run("linear", (many, w, None, None), (bench.output(70, 16),))
     bench.run("rms_norm", (x, norm), (bench.output(tokens, 256),), RmsNormSpec(1e-5))
@@ -152,19 +152,15 @@ def record_ops(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -
     record_latent(bench, rng, formats)
 
 
-def record_several(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -> None:
-    """Products of several tokens by the kernels that are not the default. Of two: SwiftShader takes
-    minutes for the text of eight.
-    """
+def record_pairs(bench: Bench, rng: np.random.Generator, formats: Sequence[str]) -> None:
+    """Of two tokens: SwiftShader takes minutes for the text of more."""
     usual, x = bench.info, bench.input(np.ones((2, 256), np.float32))
     norm = bench.vector(np.ones(256, np.float32), "norm")
-    for kernel, codes in (("pairs", CODES), ("shared", formats)):
-        few = next(few for few in SEVERAL if few.kernel == kernel and few.rows == 2)
-        bench.info = replace(usual, tuning=Tuning((Choice("", 8, few),)))
-        for format in (name for name in codes if name in formats):
-            w = bench.matrix((format, blocks(rng, format)), columns=256)
-            spec = NormedSpec(RmsNormSpec(1e-5), GatedSpec("silu"))
-            bench.run("norm_gated_linear", (x, norm, w, None), (bench.output(2, 8),), spec)
+    bench.info = replace(usual, tuning=Tuning((Choice("", 8, PAIRS[0]),)))
+    for format in (name for name in CODES if name in formats):
+        w = bench.matrix((format, blocks(rng, format)), columns=256)
+        spec = NormedSpec(RmsNormSpec(1e-5), GatedSpec("silu"))
+        bench.run("norm_gated_linear", (x, norm, w, None), (bench.output(2, 8),), spec)
     bench.info = usual
 
 

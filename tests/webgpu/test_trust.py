@@ -153,8 +153,8 @@ def test_a_page_checks_once_a_plan_is_made(
 ) -> None:
     real = trust.Trust.__init__
 
-    def init(self: Any, *args: Any, later: bool) -> None:
-        real(self, *args, later=True)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        real(self, *args, **options | {"later": True})
 
     monkeypatch.setattr(trust.Trust, "__init__", init)
     seed(monkeypatch, ("rms_norm",), *COLUMN)

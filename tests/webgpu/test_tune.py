@@ -20,6 +20,10 @@ INFO = DeviceInfo("", False, frozenset(), 0, 1 << 27, 1 << 28, 65535, 16384, 256
 SLOW, FAST, WRONG = Few(64, 2, 8), Few(128, 8, 16), Few(256, 4, 32)
 
 
+def few(tuning: Tuning, format: str, tokens: int) -> Few:
+    return tuning.few(format, tokens, pairs=True)
+
+
 def test_the_fastest_right_setting_is_chosen_for_each_format() -> None:
     tried = [
         Tried(1, None, {"f16": 4.0, "q8_0": 2.0}, True),
@@ -51,7 +55,7 @@ def test_every_setting_is_in_force_while_it_is_measured() -> None:
     seen: list[tuple[int, Few]] = []
 
     def measure(tokens: int) -> Any:
-        few = backend.device.info.tuning.few("f16", tokens)
+        few = backend.device.info.tuning.few("f16", tokens, pairs=True)
         as_it_was = backend.device.info is INFO
         seen.append((tokens, few))
         ns = 1e6 * (100 if as_it_was else few.rows)
@@ -62,7 +66,10 @@ def test_every_setting_is_in_force_while_it_is_measured() -> None:
 
     tried = list(search(backend, (1, 8), measure))
     assert backend.device.info is INFO
-    assert [few for tokens, few in seen if tokens == 8] == [INFO.tuning.few("f16", 8), *SETTINGS]
+    assert [few for tokens, few in seen if tokens == 8] == [
+        INFO.tuning.few("f16", 8, pairs=True),
+        *SETTINGS,
+    ]
     assert all(t.ms == {"f16": t.few.rows} for t in tried if t.few)
     assert {t.few.lanes for t in tried if t.few and not t.right} == {32}
     assert [c.few.rows for c in best(tried)] == [2, 2]
@@ -77,8 +84,8 @@ def test_what_was_found_is_read_again_for_its_adapter(tmp_path: Path) -> None:
     keep(path, "a", (Choice("f16", 8, FAST),))
     found = with_found(usual, path, "a")
     assert found.choices == (Choice("f16", 1, FAST), Choice("f16", 8, FAST), *usual.choices)
-    assert found.few("f16", 5) == FAST and found.few("q4_0", 1) == usual.few("q4_0", 1)
-    assert with_found(usual, path, "b").few("q4_0", 1) == SLOW
+    assert few(found, "f16", 5) == FAST and few(found, "q4_0", 1) == few(usual, "q4_0", 1)
+    assert few(with_found(usual, path, "b"), "q4_0", 1) == SLOW
 
 
 @pytest.mark.parametrize(

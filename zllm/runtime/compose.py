@@ -149,7 +149,7 @@ def create_backend(
     if name == TRACED:
         from zllm.backend.webgpu.tracing import open_tracing_backend
 
-        return open_tracing_backend(lanes=lanes)
+        return open_tracing_backend(lanes=lanes, kv_dtype=kv_dtype, verdicts=verdicts)
     if name not in BACKENDS:
         raise BackendError(f"unknown backend {name!r}: use one of {', '.join(BACKENDS)}")
     if resident not in RESIDENT:

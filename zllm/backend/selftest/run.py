@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,8 +14,6 @@ from zllm.backend.selftest.case import Case, Recorder
 from zllm.backend.selftest.compare import Outcome, Result, compare
 from zllm.backend.selftest.step import Steps
 from zllm.errors import BackendError
-
-HALF_TOLERANCE = 1e-2  # of ops whose arithmetic or caches are f16
 
 T = TypeVar("T")
 
@@ -30,11 +28,11 @@ def check(
     backend: Backend,
     oracle: Backend,
     *,
-    half: Collection[str] = (),
+    coarse: Mapping[str, float] | None = None,
     before: Callable[[], None] | None = None,
 ) -> Outcome:
-    """Whether `backend` computes what `oracle` does. `half`: the ops that it computes in f16."""
-    return drive(checked(case, backend, oracle, half=half, before=before))
+    """Whether `backend` computes what `oracle` does. coarse: tolerances of its less exact ops."""
+    return drive(checked(case, backend, oracle, coarse=coarse, before=before))
 
 
 async def checked(
@@ -42,14 +40,14 @@ async def checked(
     backend: Backend,
     oracle: Backend,
     *,
-    half: Collection[str] = (),
+    coarse: Mapping[str, float] | None = None,
     before: Callable[[], None] | None = None,
 ) -> Outcome:
     """`check`, where an answer has to be awaited."""
     expected = await ran(case, oracle)
     got = await ran(case, backend, before=before)
-    tolerance = HALF_TOLERANCE if case.ops & set(half) else case.tolerance
-    return compare(case, got, expected, tolerance)
+    tolerances = [tolerance for op, tolerance in (coarse or {}).items() if op in case.ops]
+    return compare(case, got, expected, max(case.tolerance, *tolerances, 0.0))
 
 
 async def ran(

@@ -31,7 +31,7 @@ from zllm.backend.webgpu.profile import profile
 from zllm.backend.webgpu.reference import Host, Loaded, Reference
 from zllm.backend.webgpu.self_check import self_check
 from zllm.backend.webgpu.store import Dtype, Store, copy_slots, open_store
-from zllm.backend.webgpu.trust import HALF, Lowering, Trust
+from zllm.backend.webgpu.trust import Lowering, Trust
 from zllm.backend.webgpu.tuned import FILE, with_found
 from zllm.backend.webgpu.upload import upload_f32, upload_matrix
 from zllm.errors import BackendError, notice
@@ -76,9 +76,7 @@ def open_backend(
             f"the only WebGPU adapter is software ({device.info.name}), slower than the oracle; "
             "ask for it by --backend webgpu"
         )
-    if verdicts is not None:
-        found = with_found(device.info.tuning, verdicts.with_name(FILE), adapter_of(device.info))
-        device.info = replace(device.info, tuning=found)
+    device.info = with_settings(device.info, verdicts)
     backend = WebGpuBackend(
         device,
         lanes=lanes,
@@ -90,6 +88,14 @@ def open_backend(
         known = Verdicts(verdicts, adapter_of(device.info))
         backend.check_kernels(known, oracle, later=sys.platform == "emscripten")
     return backend
+
+
+def with_settings(info: DeviceInfo, verdicts: Path | None) -> DeviceInfo:
+    """With what a search found for the adapter, if it was kept beside `verdicts`."""
+    if verdicts is None:
+        return info
+    found = with_found(info.tuning, verdicts.with_name(FILE), adapter_of(info))
+    return replace(info, tuning=found)
 
 
 def adapter_of(info: DeviceInfo) -> str:
@@ -203,8 +209,8 @@ class WebGpuBackend:
             made._lowering = lowering
             return made
 
-        half = HALF if self._kv_dtype == "f16" else frozenset()
-        self._trust = Trust(verdicts, oracle, scratch, half, later=later)
+        half = self._kv_dtype == "f16"
+        self._trust = Trust(verdicts, oracle, scratch, half=half, later=later)
         self._lowering = self._trust.lowered
 
     async def settle(self) -> bool:

@@ -12,12 +12,13 @@ from zllm.backend.webgpu.device import Access, Buffer, DeviceInfo, Dispatch, Ker
 from zllm.backend.webgpu.elementwise import activation, gated_dispatch, rms_norm_dispatch
 from zllm.backend.webgpu.kernels import ceil_div, constants, strided_grid
 from zllm.backend.webgpu.lowering import Bank, Context, View
-from zllm.backend.webgpu.product_several import (
+from zllm.backend.webgpu.product_pairs import (
     CODES,
     Shape,
+    few_of,
     pairs_bytes,
     pairs_dispatch,
-    several_shape,
+    pairs_shape,
     takes_pairs,
     with_sizes,
 )
@@ -139,7 +140,7 @@ def dispatches(
     pairs: Buffer | None = None
     if paired:
         format, source = paired[0].format, input_source(x, paired[0])
-        pairs = scratch(pairs_bytes(x.rows, x.columns, format))
+        pairs = scratch(pairs_bytes(x.rows, x.columns, format, info))
         found = [pairs_dispatch(x, norm, spec, source, pairs, format, info)]
     if norm is not None and x.rows > FOLDED_TOKENS and len(paired) < len(banks):
         out = View(scratch(4 * x.rows * x.columns), 0, x.columns, x.rows, x.columns)
@@ -190,7 +191,7 @@ def _dispatch(product: Product, bank: Bank, pairs: Buffer | None, info: DeviceIn
     shape = _shape(product, bank, rows, info)
     name = shape.sources[-1]
     read = "input_pairs" if pairs else input_source(x, bank)
-    decode = lanes_sources(bank.format, info) if info.software else gpu_sources(bank.format, name)
+    decode = lanes_sources(bank.format, info) if info.software else gpu_sources(bank.format)
     wgsl = with_sizes(
         compose(read, *decode, "silu", "activation", "product", *shape.sources), shape.text
     )
@@ -208,10 +209,9 @@ def _dispatch(product: Product, bank: Bank, pairs: Buffer | None, info: DeviceIn
     return Dispatch(kernel, buffers, shape.grid)
 
 
-def gpu_sources(format: str, kernel: str = "") -> tuple[str, ...]:
-    """With the unpacking that suits GPUs and the kernel; decoded values are the same."""
-    unpack = "unpack_bits" if kernel == "product_shared" else "unpack"
-    other = {"spread": (unpack,), "spread_nibbles": (unpack, "unpacked_nibbles")}
+def gpu_sources(format: str) -> tuple[str, ...]:
+    """With the unpacking that suits GPUs; decoded values are the same."""
+    other = {"spread": ("unpack",), "spread_nibbles": ("unpack", "unpacked_nibbles")}
     sources = FORMATS[format].sources
     return tuple(found for name in sources for found in other.get(name, (name,)))
 
@@ -240,6 +240,9 @@ def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
     tokens, gated, tuning = product.x.rows, product.gated is not None, info.tuning
     if info.software:
         return _lanes_shape(bank.format, rows, tokens, gated, info)
+    if takes_pairs(bank.format, tokens, info):
+        few = few_of(bank.format, tokens, info)
+        return pairs_shape(few, bank, rows, tokens, gated, info)
     if tokens <= tuning.few_tokens:
         one = _one_shape(product, bank, rows, info) if tokens == 1 else None
         return one or _few_shape(bank, rows, tokens, gated, info)
@@ -250,7 +253,7 @@ def _shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape:
             ("product_tile_wide",),
             {"TILES": tiles},
             grid,
-            {"SPAN": WIDE_TOKENS, "MINE": WIDE_TOKENS // 16},
+            {"SPAN": WIDE_TOKENS, "SPANS": WIDE_TOKENS // 64, "MINE": WIDE_TOKENS // 16},
         )
     tiles = ceil_div(rows, TILE_ROWS // 2 if gated else TILE_ROWS)
     grid = (min(tiles, info.max_grid), ceil_div(tokens, TILE_TOKENS), 1)
@@ -272,10 +275,7 @@ def _lanes_shape(format: str, rows: int, tokens: int, gated: bool, info: DeviceI
 
 
 def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo) -> Shape:
-    few = info.tuning.few(bank.format, tokens)
-    if (few.kernel == "shared" and tokens > 1) or takes_pairs(bank.format, tokens, info):
-        source = quads_source(bank.format)
-        return several_shape(few, bank, source, rows, tokens, gated, info)
+    few = few_of(bank.format, tokens, info)
     spec = FORMATS[bank.format]
     quads = spec.elements // 4  # of a block
     row_quads = spec.blocks(bank.columns) * quads
@@ -313,7 +313,7 @@ def _one_shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Sha
     """
     if bank.format not in CODES or info.subgroup_size < LEAST_SUBGROUP:
         return None
-    few, gated = info.tuning.few(bank.format, 1), product.gated is not None
+    few, gated = few_of(bank.format, 1, info), product.gated is not None
     spec = FORMATS[bank.format]
     quads = spec.elements // 4  # of a block
     blocks = spec.blocks(bank.columns)

@@ -6,12 +6,13 @@ Unlike `trust`, which decides what runs, this awaits each answer, so that it als
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from zllm.backend.contract import Op, PlanKey, Recording, Weight
 from zllm.backend.webgpu.device import DeviceInfo
 from zllm.backend.webgpu.launch import fuse
-from zllm.backend.webgpu.trust import HALF, bank_counts, plain, stored_formats
+from zllm.backend.webgpu.trust import bank_counts, coarse, plain, stored_formats
 
 if TYPE_CHECKING:
     from zllm.backend.selftest.compare import Outcome
@@ -57,7 +58,8 @@ async def self_check(
             backend = scratch(LANES)
             try:
                 case = case_of(single, recording.key, formats, norm=norm, banks=banks_of)
-                outcome = await checked(case, backend, oracle, half=HALF if half else ())
+                less = coarse(info, chain(*formats.values()), recording.key.rows, half=half)
+                outcome = await checked(case, backend, oracle, coarse=less)
             finally:
                 backend.release()
             yield _title(op, recording.key, formats.values()), outcome

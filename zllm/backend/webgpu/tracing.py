@@ -10,10 +10,10 @@ from typing import Any
 
 from zllm.backend.contract import Op, Value, Weight
 from zllm.backend.traffic import chosen_share, weights_read
-from zllm.backend.webgpu.backend import WebGpuBackend, adapter_of
+from zllm.backend.webgpu.backend import WebGpuBackend, adapter_of, with_settings
 from zllm.backend.webgpu.bandwidth import busy_program
 from zllm.backend.webgpu.lowering import Bank
-from zllm.backend.webgpu.store import Store
+from zllm.backend.webgpu.store import Dtype, Store
 from zllm.backend.webgpu.tuned import FILE, keep
 from zllm.backend.webgpu.wgpu_timing import Timed, TimingDevice, open_timing_device
 
@@ -39,16 +39,20 @@ class TracedKernel:
     operations: float  # of products with weights: two for each weight and row; 0 elsewhere
 
 
-def open_tracing_backend(*, lanes: int) -> TracingBackend:
-    """BackendError if there is no adapter with timestamp queries."""
-    return TracingBackend(open_timing_device(), lanes=lanes)
+def open_tracing_backend(
+    *, lanes: int, kv_dtype: Dtype | None = None, verdicts: Path | None = None
+) -> TracingBackend:
+    """See open_backend. BackendError if there is no adapter with timestamp queries."""
+    device = open_timing_device()
+    device.info = with_settings(device.info, verdicts)
+    return TracingBackend(device, lanes=lanes, kv_dtype=kv_dtype or "f16")
 
 
 class TracingBackend(WebGpuBackend):
     """Rounds are traced one by one between `start_trace` and `end_trace`, all else runs as ever."""
 
-    def __init__(self, device: TimingDevice, *, lanes: int) -> None:
-        super().__init__(device, lanes=lanes, rounds_in_flight=1)
+    def __init__(self, device: TimingDevice, *, lanes: int, kv_dtype: Dtype = "f16") -> None:
+        super().__init__(device, lanes=lanes, rounds_in_flight=1, kv_dtype=kv_dtype)
         self._timing = device
 
     def start_trace(self) -> None:

@@ -6,8 +6,9 @@ making a plan cannot wait for a device: there the checks are put off until `sett
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zllm.backend.contract import Op, PlanKey, Value, Weight
@@ -17,6 +18,7 @@ from zllm.backend.webgpu.device import DeviceInfo, Dispatch
 from zllm.backend.webgpu.launch import lower, missing
 from zllm.backend.webgpu.lowering import Bank
 from zllm.backend.webgpu.product import NormedSpec
+from zllm.backend.webgpu.product_pairs import takes_pairs
 from zllm.errors import BackendError, notice
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from zllm.backend.webgpu.reference import Reference
 
 REFUSED = "kernel "  # how drivers begin what they say of a shader or a pipeline
-HALF = frozenset({"rope_append", "attend"})  # ops that read or write caches of f16
+HALF = 1e-2  # tolerance of ops that read or write caches of f16
+PAIRS = 3e-4  # of products whose x is integers of 16 bits; a gated result is a product of two
 # Formats of banks and those of weights that become them.
 STORED_AS = {
     "e4m3": "scaled_e4m3",
@@ -34,6 +37,16 @@ STORED_AS = {
     "int8": "scaled_i8",
     "int8_pair": "iq2_s",
 }
+
+
+def coarse(info: DeviceInfo, formats: Iterable[str], rows: int, *, half: bool) -> dict[str, float]:
+    """Ops that are less exact than f32, with the difference that is allowed them, of the largest
+    result. half: caches are of f16. formats: of a product's banks. rows: of the plan.
+    """
+    found = dict.fromkeys(("rope_append", "attend"), HALF) if half else {}
+    if any(takes_pairs(format, rows, info) for format in formats):
+        found |= {"linear": PAIRS, "gated_linear": PAIRS}
+    return found
 
 
 class Scratch(Protocol):
@@ -72,8 +85,8 @@ class Trust:
         verdicts: Verdicts,
         oracle: Callable[[int], Reference],
         scratch: OpenScratch,
-        half: frozenset[str],
         *,
+        half: bool,
         later: bool,
     ) -> None:
         self._verdicts = verdicts
@@ -171,7 +184,9 @@ class Trust:
         own = {single.name} if norm is None else {single.name, norm.name}
         scratch = self._scratch(lowering, (case.ops | {"embed", "logits"}) - own, LANES)
         try:
-            outcome = await checked(case, scratch, self._oracle(LANES), half=self._half)
+            formats = chain(*question.formats.values())
+            less = coarse(question.info, formats, question.key.rows, half=self._half)
+            outcome = await checked(case, scratch, self._oracle(LANES), coarse=less)
             return used, outcome.message
         except BackendError as error:
             if not str(error).startswith(REFUSED):

@@ -13,7 +13,7 @@ from zllm.backend.webgpu.tuning import Choice, Few
 
 WORTH = 0.98  # of the time: a smaller gain is noise
 # Kernels that have settings; the format.
-PRODUCT = re.compile("product_(?:staged|planes|shared|pairs|input)_(.+)")
+PRODUCT = re.compile("product_(?:staged|planes|pairs|input)_(.+)")
 
 Answers = list[list[int]]
 # tokens -> the answers to so many sequences, and the kernels of some of their rounds.

@@ -12,22 +12,15 @@ from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
-from zllm.backend.webgpu.tuning import Choice, Few, Kernel, Tuning
+from zllm.backend.webgpu.tuning import Choice, Few, Tuning
 from zllm.errors import BackendError, notice
 
 VERSION = 1
 FILE = "tuning.json"
 # What is tried. Lanes of a team share a workgroup.
 STAGED = tuple(starmap(Few, product((64, 128, 256), (2, 4, 8), (8, 16, 32))))
-# For several tokens also those whose threads / lanes teams side by side read the same x: at least
-# eight, and few enough that what they read of their rows is together whole sectors of memory.
-SIDES = ((64, 8), (128, 8), (128, 16), (256, 16))
-NEWER: tuple[Kernel, ...] = ("pairs", "shared")
-SEVERAL = tuple(
-    Few(threads, rows, lanes, kernel)
-    for kernel, rows, (threads, lanes) in product(NEWER, (2, 4), SIDES)
-)
-SETTINGS = (*STAGED, *SEVERAL)
+PAIRS = tuple(starmap(Few, product((64, 128, 256), (2, 4), (16, 32), ("pairs",))))
+SETTINGS = (*STAGED, *PAIRS)
 
 
 def with_found(tuning: Tuning, path: Path, adapter: str) -> Tuning:

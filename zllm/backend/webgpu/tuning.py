@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# product_<kernel>.wgsl of several tokens. "pairs" is for formats of codes_<format>.wgsl and devices
-# with subgroups; elsewhere, and for one token, it means "staged".
-Kernel = Literal["staged", "shared", "pairs"]
+# product_<kernel>.wgsl of several tokens; "pairs" is for formats of codes_<format>.wgsl and devices
+# with subgroups, and is passed over elsewhere and for one token.
+Kernel = Literal["staged", "pairs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,9 @@ DEFAULT = (
     Choice("f16", 1, Few(256, 4, 32)),
     Choice("bf16", 1, Few(256, 4, 32)),
     Choice("", 1, Few(128, 4, 32)),
+    Choice("q4_0", 1 << 30, Few(128, 4, 32, "pairs")),
+    Choice("q4_1", 1 << 30, Few(128, 4, 32, "pairs")),
+    Choice("q8_0", 1 << 30, Few(256, 2, 32, "pairs")),
     Choice("", 1 << 30, Few(128, 4, 16)),
 )
 
@@ -44,13 +47,17 @@ class Tuning:
 
     choices: tuple[Choice, ...] = ()
     few_tokens: int = 8  # above it, tiles
+    pair_tokens: int = 64  # likewise, where there is product_pairs
     wide_tokens: int = 65  # from it on, the wider tiles
 
-    def few(self, format: str, tokens: int) -> Few:
+    def few(self, format: str, tokens: int, *, pairs: bool) -> Few:
+        """pairs: whether the device has product_pairs for the format."""
         fitting = (
             choice
             for choice in (*self.choices, *DEFAULT)
-            if choice.format in ("", format) and tokens <= choice.tokens
+            if choice.format in ("", format)
+            and tokens <= choice.tokens
+            and (pairs or choice.few.kernel != "pairs")
         )
         return min(fitting, key=lambda choice: choice.tokens).few
 

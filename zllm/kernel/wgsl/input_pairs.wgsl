@@ -1,5 +1,5 @@
-// x as product_input left it: in pairs of bytes, block by block for all tokens of a group. The two
-// functions are what the block files name of a product's input.
+// x as product_input left it: in pairs of bytes. The two functions are what the block files name of
+// a product's input.
 @group(0) @binding(1) var<storage, read> pairs: array<vec4<u32>>;
 
 override COLUMNS: u32;

@@ -1,15 +1,33 @@
-// GPUs, several tokens, formats whose integers are apart from their scales: x as integers of 16
-// bits a block, in bytes (product_input.wgsl): Σ (d q + m) x = d s (256 Σ q high + Σ q low) +
-// m Σ x. With product_few.
+// GPUs with subgroups, several tokens, formats whose integers are apart from their scales: x as
+// integers of 16 bits, in bytes (product_input.wgsl): Σ (d q + m) x = d s (256 Σ q high + Σ q low) +
+// m Σ x. LANES threads of a subgroup share a team of EACH matrix rows (of which half are gates if
+// GATED) and BATCH tokens. They read neighbouring blocks of a row, and of x, which stays in a GPU's
+// first cache: it needs neither workgroup memory nor barriers.
 //
 // A weight and token cost half a packed dot product, which an H200 issues every other cycle: as
-// long as a multiplication of floats, but nothing to decode, and half the instructions. For 4 rows
-// and 8 tokens, in cycles of a warp and block: dot products 1024 of the one pipe that has them; of
-// all pipes 512 dot products, 128 to end them, 32 conversions (8 cycles each of their own pipe),
-// some 100 to decode, 36 loads of x. Floats (product_shared): 1024 + 416 to decode + 64 loads.
-fn product_teams(first_team: u32, group: u32, lane: u32) {
+// long as a multiplication of floats, but with nothing to decode, and half the instructions. Eight
+// tokens at a time fill the registers: four, and twice as many threads, are faster, though weights
+// are read twice (benchmarks/results/2026-11-30-products-h200.md).
+override THREADS: u32;
+override TEAMS: u32; // of EACH matrix rows, in the whole grid
+override LANES: u32; // of a team; at least EACH · BATCH, at most a subgroup
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
     let width = THREADS / LANES;
-    let row = (first_team + lane % width) * select(EACH, EACH / 2u, GATED);
+    // Workgroups with the same rows are neighbours: their weights come from memory once.
+    for (var first = group.y * width; first < TEAMS; first += groups.y * width) {
+        product_team(first + lane / LANES, group.x, lane % LANES);
+    }
+}
+
+fn product_team(team: u32, group: u32, lane: u32) {
+    let results = select(EACH, EACH / 2u, GATED); // of a token
+    let row = team * results;
     // unroll i EACH
     let start_$i = row_start(matrix_row(row, $iu));
     // end
@@ -18,83 +36,95 @@ fn product_teams(first_team: u32, group: u32, lane: u32) {
     var sum_$t_$i = 0.0;
     // end
     // end
-    // The next blocks and the next chunk of x are on their way while others are multiplied.
-    var b = lane / width;
+    // The next blocks are on their way while others are multiplied. A loop that compilers do not see
+    // through: unrolled it needs more registers, and an H200 took a quarter longer.
     // unroll i EACH
-    var next_$i = block_at(start_$i, min(b, BLOCKS - 1u));
+    var next_$i = block_at(start_$i, min(lane, BLOCKS - 1u));
     // end
-    // unroll r HELD
-    var x_$r = fetch(group, $ru * THREADS + lane, 0u);
-    // end
-    for (var chunk = 0u; chunk < BLOCKS; chunk += CHUNK) {
-        workgroupBarrier();
-        // unroll r HELD
-        stage($ru * THREADS + lane, x_$r);
-        x_$r = fetch(group, $ru * THREADS + lane, chunk + CHUNK);
+    var b = lane;
+    for (; b < BLOCKS; ) {
+        let x = group * WORDS * BLOCKS + b;
+        b += LANES;
+        // unroll i EACH
+        let block_$i = next_$i;
+        next_$i = block_at(start_$i, min(b, BLOCKS - 1u));
+        let dm_$i = block_factors(block_$i);
+        // unroll j 4
+        let q_$i_$j = block_codes_$j(block_$i);
+        let p_$i_$j = later_codes_$j(block_$i);
         // end
-        workgroupBarrier();
-        for (var s = lane / width; s < CHUNK; s += LANES) {
-            let within = b < BLOCKS;
-            b += LANES;
-            // unroll i EACH
-            let block_$i = next_$i;
-            next_$i = block_at(start_$i, min(b, BLOCKS - 1u));
-            // end
-            if (within) {
-                // unroll i EACH
-                let dm_$i = block_factors(block_$i);
-                // unroll j 4
-                let q_$i_$j = block_codes_$j(block_$i);
-                let p_$i_$j = later_codes_$j(block_$i);
-                // end
-                // end
-                // unroll t BATCH
-                // unroll i EACH
-                var high_$t_$i = 0;
-                var low_$t_$i = 0;
-                // end
-                // unroll j 4
-                let v_$t_$j = staged[s][4u * $tu + $ju];
-                // unroll i EACH
-                high_$t_$i += dot4I8Packed(q_$i_$j, v_$t_$j.x);
-                low_$t_$i += dot4I8Packed(q_$i_$j, v_$t_$j.y);
-                high_$t_$i += dot4I8Packed(p_$i_$j, v_$t_$j.z);
-                low_$t_$i += dot4I8Packed(p_$i_$j, v_$t_$j.w);
-                // end
-                // end
-                let more_$t = bitcast<vec4<f32>>(staged[s][4u * BATCH + $tu / 2u]);
-                let scale_$t = more_$t[2u * ($tu % 2u)];
-                let total_$t = more_$t[2u * ($tu % 2u) + 1u];
-                // unroll i EACH
-                sum_$t_$i = fma(
-                    dm_$i.x * scale_$t,
-                    f32(256 * high_$t_$i + low_$t_$i),
-                    fma(dm_$i.y, total_$t, sum_$t_$i)
-                );
-                // end
-                // end
-            }
-        }
-    }
-    for (var turn = 0u; turn < PASSES; turn++) {
-        workgroupBarrier();
+        // end
         // unroll t BATCH
-        if ($tu / PER == turn) {
-            var share = vec4<f32>();
-            // unroll i EACH
-            share[$i] = sum_$t_$i;
-            // end
-            keep($tu % PER * THREADS + lane, share);
-        }
+        // unroll i EACH
+        var high_$t_$i = 0;
+        var low_$t_$i = 0;
         // end
-        workgroupBarrier();
-        store_pass(first_team, group * BATCH, turn, lane);
+        // unroll j 4
+        let v_$t_$j = pairs[x + (4u * $tu + $ju) * BLOCKS];
+        // unroll i EACH
+        high_$t_$i += dot4I8Packed(q_$i_$j, v_$t_$j.x);
+        low_$t_$i += dot4I8Packed(q_$i_$j, v_$t_$j.y);
+        high_$t_$i += dot4I8Packed(p_$i_$j, v_$t_$j.z);
+        low_$t_$i += dot4I8Packed(p_$i_$j, v_$t_$j.w);
+        // end
+        // end
+        let more_$t = bitcast<vec4<f32>>(pairs[x + (4u * BATCH + $tu / 2u) * BLOCKS]);
+        let scale_$t = more_$t[2u * ($tu % 2u)];
+        let total_$t = more_$t[2u * ($tu % 2u) + 1u];
+        // unroll i EACH
+        sum_$t_$i = fma(
+            dm_$i.x * scale_$t,
+            f32(256 * high_$t_$i + low_$t_$i),
+            fma(dm_$i.y, total_$t, sum_$t_$i)
+        );
+        // end
+        // end
+    }
+    // Lane EACH · t + i has row i of token t.
+    var y = 0.0;
+    // unroll t BATCH
+    var all_$t = vec4<f32>();
+    // unroll i EACH
+    all_$t[$i] = sum_$t_$i;
+    // end
+    y = select(y, team_row(all_$t, lane), lane / EACH == $tu);
+    // end
+    let up = subgroupShuffleXor(y, EACH / 2u);
+    let i = lane % EACH;
+    let token = group * BATCH + lane / EACH;
+    if (lane / EACH < BATCH && token < TOKENS && team < TEAMS && i < results && row + i < ROWS) {
+        if (GATED) {
+            store_gated(token, row + i, y, up);
+        } else {
+            store(token, row + i, y);
+        }
     }
 }
 
-// Vec4 i of the chunk that begins at block `first`; some other where there is none.
-fn fetch(group: u32, i: u32, first: u32) -> vec4<u32> {
-    return pairs[group * BLOCKS * SLOT + min(first * SLOT + i, BLOCKS * SLOT - 1u)];
+// What the lanes of a team have of row lane % EACH, of EACH sums.
+fn team_row(sums: vec4<f32>, lane: u32) -> f32 {
+    var two = sums.xy;
+    if (EACH == 4u) {
+        let later = (lane & 2u) != 0u;
+        two = select(sums.xy, sums.zw, later);
+        two += subgroupShuffleXor(select(sums.zw, sums.xy, later), 2u);
+    }
+    let odd = (lane & 1u) != 0u;
+    var sum = select(two.x, two.y, odd) + subgroupShuffleXor(select(two.y, two.x, odd), 1u);
+    // unroll j 5
+    if (EACH <= (1u << $ju) && (1u << $ju) < LANES) {
+        sum += subgroupShuffleXor(sum, 1u << $ju);
+    }
+    // end
+    return sum;
+}
+
+// The team's matrix row i; beyond the end, the last one.
+fn matrix_row(row: u32, i: u32) -> u32 {
+    if (GATED) {
+        return min(row + i % (EACH / 2u), ROWS - 1u) + ROWS * (i / (EACH / 2u));
+    }
+    return min(row + i, ROWS - 1u);
 }
 
 fn later_codes_0(block: Block) -> u32 {
