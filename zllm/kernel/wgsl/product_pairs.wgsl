@@ -1,8 +1,9 @@
 // GPUs with subgroups, several tokens, formats whose integers are apart from their scales: x as
-// integers of 16 bits, in bytes (product_input.wgsl): Σ (d q + m) x = d s (256 Σ q high + Σ q low) +
-// m Σ x. LANES threads of a subgroup share a team of EACH matrix rows (of which half are gates if
-// GATED) and BATCH tokens. They read neighbouring blocks of a row, and of x, which stays in a GPU's
-// first cache: it needs neither workgroup memory nor barriers.
+// integers of 16 bits, in bytes (product_input.wgsl):
+// Σ (d q + m) x = d s (256 Σ q high + Σ q low) + m Σ x.
+// LANES threads of a subgroup share a team of EACH matrix rows (of which half are gates if GATED)
+// and BATCH tokens. They read neighbouring blocks of a row, and of x, which stays in a GPU's first
+// cache: it needs neither workgroup memory nor barriers.
 //
 // A weight and token cost half a packed dot product, which an H200 issues every other cycle: as
 // long as a multiplication of floats, but with nothing to decode, and half the instructions. Eight
@@ -36,8 +37,8 @@ fn product_team(team: u32, group: u32, lane: u32) {
     var sum_$t_$i = 0.0;
     // end
     // end
-    // The next blocks are on their way while others are multiplied. A loop that compilers do not see
-    // through: unrolled it needs more registers, and an H200 took a quarter longer.
+    // The next blocks are on their way while others are multiplied. Compilers do not see through
+    // this loop: unrolled it needs more registers, and takes an H200 a quarter longer.
     // unroll i EACH
     var next_$i = block_at(start_$i, min(lane, BLOCKS - 1u));
     // end
