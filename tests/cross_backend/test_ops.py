@@ -150,7 +150,7 @@ WRONG_CONSTANTS: Mapping[str, tuple[str, float]] = {
     "embed f32, many rows": ("OUT_OFFSET", 1),
     "rms_norm 43 by 43, many rows": ("OFFSET", 1e-3),
     "soft_cap, many rows": ("CAP", 0.1),
-    "linear 103 by 96, a prefill": ("X_OFFSET", 4),
+    "linear 103 by 96, a prefill": ("FACTOR", 1e-3),
     "add 103, many rows": ("Y_OFFSET", 1),
     "last_rows, a prefill": ("INDEX", -1),
 }
@@ -162,9 +162,13 @@ def test_a_wrong_constant_of_a_kernel_is_seen(name: str, monkeypatch: pytest.Mon
     entry, (wrong, more) = NAMED[name], WRONG_CONSTANTS[name]
     lower = launch.LOWER[entry.op.name]
 
+    spoiled: list[str] = []
+
     def spoil(dispatch: Dispatch) -> Dispatch:
         held = dict(dispatch.kernel.constants)
-        assert wrong in held, f"{dispatch.kernel.name} has no {wrong}: {sorted(held)}"
+        if wrong not in held:  # it makes ready what another reads
+            return dispatch
+        spoiled.append(dispatch.kernel.name)
         held[wrong] += more
         return replace(dispatch, kernel=replace(dispatch.kernel, constants=tuple(held.items())))
 
@@ -174,4 +178,4 @@ def test_a_wrong_constant_of_a_kernel_is_seen(name: str, monkeypatch: pytest.Mon
     opened = webgpu()
     outcome = on(opened, entry.case())
     opened.backend.close()
-    assert not outcome.right
+    assert spoiled and not outcome.right

@@ -147,8 +147,7 @@ class Trust:
             fresh = used - self._verdicts.of.keys() - found.keys()
             found |= dict.fromkeys(fresh, WRONG if message else RIGHT)
             if message:
-                self._why[question.op.name] = message
-                break
+                self._why.setdefault(question.op.name, message)
         self._verdicts.add(dict.fromkeys(unknown, UNREACHED) | found)
         return any(self._verdicts.of[d] == WRONG for d in question.unknown)
 

@@ -36,7 +36,7 @@ DEFAULT = (
     Choice("", 1, Few(128, 4, 32)),
     Choice("q4_0", 1 << 30, Few(128, 4, 32, "pairs")),
     Choice("q4_1", 1 << 30, Few(128, 4, 32, "pairs")),
-    Choice("q8_0", 1 << 30, Few(256, 2, 32, "pairs")),
+    Choice("q8_0", 1 << 30, Few(128, 4, 32, "pairs")),
     Choice("", 1 << 30, Few(128, 4, 16)),
 )
 
@@ -46,7 +46,7 @@ class Tuning:
     """Of the choices that fit, the one for the fewest tokens is taken, and the first of those."""
 
     choices: tuple[Choice, ...] = ()
-    few_tokens: int = 8  # above it, tiles
+    few_tokens: int = 16  # above it, tiles
     pair_tokens: int = 64  # likewise, where there is product_pairs
     wide_tokens: int = 65  # from it on, the wider tiles
 
