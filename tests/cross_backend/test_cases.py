@@ -160,7 +160,7 @@ def test_a13_logits_in_a_batch_equal_those_alone(llama3: Engine) -> None:
     batch = [P12, P1, P12[:5]]
     for together, tokens in zip(llama3.logits(batch), batch, strict=True):
         alone = llama3.logits([tokens])[0]
-        np.testing.assert_allclose(together, alone, atol=1e-4)
+        np.testing.assert_allclose(together, alone, rtol=0, atol=1e-4 * np.abs(alone).max())
 
 
 def test_seeded_draws_do_not_depend_on_the_batch_or_the_lane(llama3: Engine) -> None:
