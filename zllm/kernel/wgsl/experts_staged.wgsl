@@ -77,6 +77,8 @@ fn sum_teams(expert: u32, pair: u32, first_team: u32, lane: u32) {
     // write the others as well.
     staged[lane] = vec4<f32>(sum_0, sum_1, sum_2, sum_3);
     workgroupBarrier();
+    join_sums(lane);
+    workgroupBarrier();
 }
 
 // Where a quad of a chunk lies: lanes that read the same quad of neighbouring blocks meet different
@@ -103,12 +105,23 @@ fn add_dot(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-// The sums of the team that begins at a lane.
-fn total(from_lane: u32) -> vec4<f32> {
-    var sum = vec4<f32>();
-    for (var i = 0u; i < LANES; i += 4u) {
-        sum += (staged[from_lane + i] + staged[from_lane + i + 1u])
-            + (staged[from_lane + i + 2u] + staged[from_lane + i + 3u]);
+// Sums of each eighth of a team's lanes, in the place of the first of them.
+fn join_sums(lane: u32) {
+    let span = max(LANES / 8u, 1u);
+    for (var k = lane; k < THREADS / span; k += THREADS) {
+        var sum = staged[k * span];
+        for (var i = 1u; i < span; i++) {
+            sum += staged[k * span + i];
+        }
+        staged[k * span] = sum;
+    }
+}
+
+// Sum j of the team that begins at a lane.
+fn total(from_lane: u32, j: u32) -> f32 {
+    var sum = 0.0;
+    for (var i = 0u; i < LANES; i += max(LANES / 8u, 1u)) {
+        sum += staged[from_lane + i][j];
     }
     return sum;
 }
@@ -119,10 +132,10 @@ fn store_teams(pair: u32, first_team: u32, lane: u32) {
     for (var r = lane; r < THREADS / LANES * results; r += THREADS) {
         let row = first_team * results + r;
         if (row < ROWS) {
-            let sums = total(r / results * LANES);
+            let from_lane = r / results * LANES;
             let j = r % results;
-            let partner = sums[select(j, j + EACH / 2u, GATED)];
-            store(pair, row, weight_of(pair) * sums[j], partner);
+            let partner = total(from_lane, select(j, j + EACH / 2u, GATED));
+            store(pair, row, weight_of(pair) * total(from_lane, j), partner);
         }
     }
     workgroupBarrier();

@@ -94,12 +94,11 @@ fn product_teams(first_team: u32, lane: u32) {
     staged[$qu * THREADS + lane] = sums[$q];
     // end
     workgroupBarrier();
-    if (NORM) {
-        if (lane < 16u) {
-            join_squares(lane * (THREADS / 16u));
-        }
-        workgroupBarrier();
+    join_sums(lane);
+    if (NORM && lane < 16u) {
+        join_squares(lane * (THREADS / 16u));
     }
+    workgroupBarrier();
     store_teams(first_team, lane);
     workgroupBarrier();
 }
@@ -139,13 +138,25 @@ fn add_dot(sum: f32, w: vec4<f32>, v: vec4<f32>) -> f32 {
     return fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
 }
 
-// Sum j of a team's lanes, in memory that holds x no more. Each team begins with another lane, so
-// that threads side by side meet different banks.
+// Sums of each eighth of a team's lanes in the place of the first of them, in memory that holds x
+// no more.
+fn join_sums(lane: u32) {
+    let span = max(LANES / 8u, 1u);
+    for (var k = lane; k < (SUMS - select(0u, 1u, NORM)) * THREADS / span; k += THREADS) {
+        var sum = staged[k * span];
+        for (var i = 1u; i < span; i++) {
+            sum += staged[k * span + i];
+        }
+        staged[k * span] = sum;
+    }
+}
+
+// Sum j of a team.
 fn total(team: u32, j: u32) -> f32 {
+    let first = j / 4u * THREADS + team * LANES;
     var sum = 0.0;
-    for (var i = 0u; i < LANES; i++) {
-        let lane = team * LANES + (i + team) % LANES;
-        sum += staged[j / 4u * THREADS + lane][j % 4u];
+    for (var i = 0u; i < LANES; i += max(LANES / 8u, 1u)) {
+        sum += staged[first + i][j % 4u];
     }
     return sum;
 }
