@@ -195,6 +195,13 @@ class Engine:
                 return
             self._loop.plans.forget()
 
+    def prepare(self, rows: int) -> None:
+        """Make the plan of a prompt of so many tokens, in a page its shaders, before one is put."""
+        self._check_open()
+        if self.backend.keeps_prefill:
+            rows = min(rows, self.backend.prefill_rows)
+            self._loop.plans.get(PlanKey(rows, 1, rows, "token"))
+
     async def check_kernels(self) -> AsyncIterator[tuple[str, Outcome]]:
         """(what, outcome) of each kernel that decode and prefill use, held against the oracle."""
         self._check_open()

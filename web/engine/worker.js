@@ -70,6 +70,7 @@ const OPS = {
       const info = JSON.parse(await python.load(path, JSON.stringify({ name, ...options }), progress));
       if (mounted) unmount(mounted);
       mounted = folder;
+      setTimeout(() => python.prepare()); // once the page knows
       return info;
     } catch (error) {
       unmount(folder);

@@ -6,6 +6,7 @@ import asyncio
 import json
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -22,6 +23,7 @@ LANES = 2  # a page has one chat; another request may run beside it
 # Of 4 GiB that a page may have, Python's own and a model's activations left out.
 HEAP_BYTES = 3_400_000_000
 F32_BYTES = 2_400_000_000  # more weights than that stay packed, which is slower
+QUESTION = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
 SMALLER = "take a smaller model, or a file with fewer bits a weight"
 
 _engine: Engine | None = None
@@ -134,6 +136,12 @@ async def _faster() -> tuple[str, str]:
     if on_gpu < on_cpu:
         return "webgpu", f"it multiplies {on_cpu / on_gpu:.2g} times as fast as NumPy"
     return "oracle", f"it multiplies {on_gpu / on_cpu:.2g} times as fast as {name}"
+
+
+def prepare() -> None:
+    """While somebody writes the first question, its shaders are made."""
+    with suppress(ZllmError):  # it will be said of the question
+        _open().prepare(count_tokens(json.dumps(QUESTION)))
 
 
 def _open() -> Engine:
