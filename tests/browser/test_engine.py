@@ -29,7 +29,13 @@ ANSWERS = """async backend => {
   const seconds = (performance.now() - began) / 1000, waited = await waitedS() - before;
   const together = await Promise.all(questions.map(ask));
   const refused = await ask(5).catch(error => error.message);
-  return { single, together, refused, seconds, waited, after: await ask(questions[0]) };
+  const few = { max_tokens: 4, temperature: 0 };
+  const create = request => engine.chat.completions.create({ ...few, ...request });
+  const prompt = "The capital of France is";
+  const text = await create({ prompt, logprobs: 1, return_token_ids: true });
+  const messages = [{ role: "user", content: questions[0] }];
+  const chat = await create({ messages, logprobs: true, top_logprobs: 2 });
+  return { single, together, refused, seconds, waited, after: await ask(questions[0]), text, chat };
 }"""
 
 
@@ -45,6 +51,13 @@ def test_requests_at_once_wait_for_one_another(
     assert all(got["single"]) and got["single"][0] != got["single"][1]
     assert got["together"] == got["single"] and got["after"] == got["single"][0]
     assert "expected text" in got["refused"]
+    text, chat = got["text"], got["chat"]
+    assert (text["object"], chat["object"]) == ("text_completion", "chat.completion")
+    (choice,) = text["choices"]
+    assert "Paris" in choice["text"] and len(choice["token_ids"]) == 4
+    assert "".join(choice["logprobs"]["tokens"]) == choice["text"]
+    content = chat["choices"][0]["logprobs"]["content"]
+    assert "".join(token["token"] for token in content) == chat["choices"][0]["message"]["content"]
     if backend == "webgpu":
         assert 0.2 * got["seconds"] < got["waited"] < got["seconds"], "the wait for the GPU"
 

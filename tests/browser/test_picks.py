@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.browser.visitor import QUESTION, Visitor
+from tests.helpers.llama_gguf import write_llama_gguf
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -96,6 +97,29 @@ def test_a_dropped_folder_of_models_is_a_choice(
         drop(page, dropped)
         assert words in visitor.failed().lower()
     assert visitor.status == "llama on NumPy", "the model at hand stays"
+
+
+@pytest.mark.parametrize("backend", ["webgpu", "oracle"])
+def test_a_file_of_more_than_four_gigabytes(
+    visitor: Visitor, data_dir: Path, tmp_path: Path, backend: str
+) -> None:
+    """Its tensors lie behind that: offsets of 32 bits do not reach them."""
+    page = visitor.visit(backend).page
+    answers = []
+    for name, gap in (("near.gguf", 0), ("far.gguf", (1 << 32) + 64)):
+        path = write_llama_gguf(data_dir / "golden" / "llama", tmp_path / name, gap=gap)
+        page.set_input_files("#file-input", path)
+        visitor.until(lambda: visitor.status.startswith(path.name), "it is open")  # noqa: B023
+        answers.append(page.evaluate(TWELVE))
+    assert answers[0] == answers[1] and len(answers[0]) == 12
+    visitor.errors.clear()  # neither has a tokenizer
+
+
+TWELVE = """async () => {
+  const how = { max_tokens: 12, temperature: 0, ignore_eos: true, return_token_ids: true };
+  const request = { tokens: [5, 9, 2, 17, 30], ...how };
+  return (await zllm.engine.chat.completions.create(request)).choices[0].token_ids;
+}"""
 
 
 def test_a_model_without_a_chat_template_goes_on_with_a_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,12 +30,18 @@ def write_gguf(
     *,
     version: int = 3,
     offsets: Mapping[str, int] | None = None,
+    gap: int = 0,
 ) -> Path:
     """Write a GGUF file; `general.alignment` is obeyed, `offsets` overrides the claimed ones.
 
     Metadata: str, bool, int (u32, else i32, else u64), float (f32) and lists of one of them.
+    gap: bytes of nothing before the first tensor, which take no room on most disks.
     """
-    path.write_bytes(gguf_bytes(metadata, tensors, version=version, offsets=offsets))
+    head, data = _gguf_parts(metadata, tensors, version, offsets or {}, gap)
+    with path.open("wb") as file:
+        file.write(head)
+        file.seek(gap, os.SEEK_CUR)
+        file.write(data)
     return path
 
 
@@ -46,15 +53,25 @@ def gguf_bytes(
     offsets: Mapping[str, int] | None = None,
 ) -> bytes:
     """The bytes of `write_gguf`."""
+    return b"".join(_gguf_parts(metadata, tensors, version, offsets or {}, 0))
+
+
+def _gguf_parts(
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, GgufTensor],
+    version: int,
+    offsets: Mapping[str, int],
+    gap: int,
+) -> tuple[bytes, bytes]:
     alignment = int(metadata.get("general.alignment", 32)) or 1
     table, data = b"", b""
     for name, (kind, shape, raw) in tensors.items():
-        offset = (offsets or {}).get(name, len(data))
+        offset = offsets.get(name, gap + len(data))
         table += gguf_tensor_info(name, shape, _GGML_NUMBERS[kind], offset)
         data += _padded(raw, alignment)
     keys = b"".join(gguf_string(key) + _typed(value) for key, value in metadata.items())
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata)) + keys + table
-    return _padded(head, alignment) + data
+    return _padded(head, alignment), data
 
 
 def gguf_string(text: str | bytes) -> bytes:

@@ -25,8 +25,12 @@ _PARTS = {
 }
 
 
-def write_llama_gguf(folder: Path, path: Path, extra: Mapping[str, Any] | None = None) -> Path:
-    """The checkpoint in `folder` as float32 GGUF, q and k permuted; `extra` adds metadata."""
+def write_llama_gguf(
+    folder: Path, path: Path, extra: Mapping[str, Any] | None = None, *, gap: int = 0
+) -> Path:
+    """The checkpoint in `folder` as float32 GGUF, q and k permuted; `extra` adds metadata, `gap`
+    bytes of nothing before the tensors.
+    """
     checkpoint = open_checkpoint(folder)
     spec: LlamaConfig = checkpoint.config
     tensors: dict[str, GgufTensor] = {}
@@ -40,7 +44,7 @@ def write_llama_gguf(folder: Path, path: Path, extra: Mapping[str, Any] | None =
         factors = llama3_factors(spec)
         tensors["rope_freqs.weight"] = ("f32", factors.shape, factors.tobytes())
     checkpoint.close()
-    return write_gguf(path, {**_metadata(spec), **(extra or {})}, tensors)
+    return write_gguf(path, {**_metadata(spec), **(extra or {})}, tensors, gap=gap)
 
 
 def as_array(weight: LinearWeight) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from zllm.errors import LoadError
+from zllm.weight import byte_source
 from zllm.weight.byte_source import ByteSource, BytesSource, FileSource, RefusedBytes, TensorBytes
 
 DATA = bytes(range(100))
@@ -77,6 +79,29 @@ def test_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
     os.truncate(path, 50)
     with pytest.raises(LoadError, match="20 bytes expected at 40, got 10"):
         source.read(40, 20)
+
+
+def test_offsets_beyond_what_seek_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a page, whose Python seeks by 31 bits; here by less than 16."""
+    path = tmp_path / "data"
+    path.write_bytes(DATA)
+    source = FileSource(path, use_mmap=False)
+    monkeypatch.setattr(byte_source, "MOST_SEEK", 15)
+
+    class Near(io.BufferedReader):
+        def seek(self, offset: int, whence: int = 0, /) -> int:
+            if offset > 15:
+                raise OverflowError("Python int too large to convert to C long")
+            return super().seek(offset, whence)
+
+    source._file.close()
+    source._file = Near(io.FileIO(path))
+    for offset, size in ((3, 9), (14, 40), (16, 1), (45, 55), (99, 1), (2, 30), (100, 0)):
+        assert bytes(source.read(offset, size)) == DATA[offset : offset + size]
+    os.truncate(path, 50)
+    with pytest.raises(LoadError, match="20 bytes expected at 40, got 10"):
+        source.read(40, 20)
+    source.close()
 
 
 def test_tensor_bytes_stay_in_their_window() -> None:

@@ -155,12 +155,15 @@ export class Engine {
 }
 
 function joined(answer, chunk) {
-  answer ??= { ...chunk, object: "chat.completion", choices: [] };
+  answer ??= { ...chunk, object: chunk.object.replace(/\.chunk$/, ""), choices: [] };
   if (chunk.usage) answer.usage = chunk.usage;
-  for (const { index, delta = {}, finish_reason, logprobs } of chunk.choices) {
-    const choice = answer.choices[index] ??= { index, message: { role: "assistant", content: "" }, finish_reason: null };
-    choice.message.content += delta.content ?? "";
-    if (logprobs) choice.logprobs = { content: [...choice.logprobs?.content ?? [], ...logprobs.content ?? []] };
+  for (const { index, delta, text, finish_reason, logprobs, token_ids } of chunk.choices) {
+    const empty = delta ? { message: { role: "assistant", content: "" } } : { text: "" }; // of messages, of a prompt
+    const choice = answer.choices[index] ??= { index, ...empty, finish_reason: null };
+    if (delta) choice.message.content += delta.content ?? "";
+    else choice.text += text ?? "";
+    for (const [name, list] of Object.entries(logprobs ?? {})) (((choice.logprobs ??= {})[name] ??= [])).push(...list ?? []);
+    if (token_ids) (choice.token_ids ??= []).push(...token_ids);
     if (finish_reason) choice.finish_reason = finish_reason;
   }
   return answer;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from zllm.errors import LoadError
 
 if TYPE_CHECKING:
     import mmap
+
+
+MOST_SEEK = (1 << 31) - 1
 
 
 class ByteSource(Protocol):
@@ -74,6 +78,7 @@ class FileSource:
             self._file = open(path, "rb")  # noqa: SIM115 - lives as long as the source
         except OSError as error:
             raise LoadError(f"{path}: cannot be opened: {error.strerror or error}") from error
+        self._far: io.FileIO | None = None
         self.size_bytes = os.fstat(self._file.fileno()).st_size
         self._map: mmap.mmap | None = _map_file(self._file.fileno()) if use_mmap else None
         self._view = memoryview(self._map) if self._map is not None else None
@@ -82,14 +87,32 @@ class FileSource:
         check_range(self, offset, size)
         if self._view is not None:
             return self._view[offset : offset + size]
-        self._file.seek(offset)
-        data = self._file.read(size)
+        try:
+            self._file.seek(offset)
+            data = self._file.read(size)
+        except OverflowError:  # in a page, whose Python seeks by 31 bits
+            data = self._read_far(offset, size)
         if len(data) != size:
             raise LoadError(f"{self.name}: {size} bytes expected at {offset}, got {len(data)}")
         return memoryview(data)
 
+    def _read_far(self, offset: int, size: int) -> bytes:
+        """By steps from where the file begins. Unbuffered: a buffer would have to know where."""
+        if self._far is None:
+            self._far = open(self.name, "rb", buffering=0)  # noqa: SIM115 - lives as long as this
+        self._far.seek(0)
+        for _ in range(offset // MOST_SEEK):
+            self._far.seek(MOST_SEEK, os.SEEK_CUR)
+        self._far.seek(offset % MOST_SEEK, os.SEEK_CUR)
+        data = bytearray()
+        while len(data) < size and (more := self._far.read(size - len(data))):
+            data += more
+        return bytes(data)
+
     def close(self) -> None:
         self._file.close()
+        if self._far is not None:
+            self._far.close()
         if self._view is not None:
             self._view.release()
         # Arrays may still look into the map; it then lives until the last of them is gone.
