@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zllm.backend.contract import NOT_FINITE, Backend, Group, RecordLayout, Round, Ticket
 from zllm.errors import RequestError
@@ -304,6 +303,7 @@ class Loop:
             self.backend.write_lane(sequence.lane, counts=None, bias=bias)
 
     def _read(self, flight: Flight, answer: Round) -> None:
+        records = memoryview(answer.records)  # type: ignore[arg-type]  # NumPy's stubs: no Buffer
         for seq, piece in enumerate(flight.pieces):
             sequence = piece.sequence
             sequence.in_flight -= piece.draws
@@ -315,12 +315,10 @@ class Loop:
                 if not piece.draws and self._may_hold(sequence):
                     self._hold(sequence)
             if piece.draws:
-                self._accept(sequence, answer.records, seq, flight.top_logprobs)
+                self._accept(sequence, records, seq, flight.top_logprobs)
 
-    def _accept(
-        self, sequence: Sequence, records: NDArray[np.int32], seq: int, top_logprobs: int
-    ) -> None:
-        if records.data[seq, RecordLayout.FLAGS] & NOT_FINITE:
+    def _accept(self, sequence: Sequence, records: memoryview, seq: int, top_logprobs: int) -> None:
+        if records[seq, RecordLayout.FLAGS] & NOT_FINITE:
             sequence.error = (
                 f"the logits after token {len(sequence.tokens)} are not finite: "
                 "the weights hold NaN or infinity, or the model file is damaged"
@@ -384,13 +382,11 @@ class Loop:
         self._free_lanes.append(sequence.lane)
 
 
-def _drawn(
-    records: NDArray[np.int32], seq: int, generation: Generation, top_logprobs: int
-) -> Drawn:
-    token = records.data[seq, RecordLayout.TOKEN]
+def _drawn(records: memoryview, seq: int, generation: Generation, top_logprobs: int) -> Drawn:
+    token: int = records[seq, RecordLayout.TOKEN]
     if generation.top_logprobs < 0:
         return Drawn(token)
-    record, top = records[seq], RecordLayout.TOP
+    record, top = np.asarray(records)[seq], RecordLayout.TOP
     floats = record.view(np.float32)
     pairs = zip(
         record[top : top + generation.top_logprobs].tolist(),

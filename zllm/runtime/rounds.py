@@ -48,10 +48,10 @@ def plan_key(pieces: Sequences[Piece], emit: Literal["token", "logits"] = "token
 def step_words(
     layout: StepLayout, pieces: Sequences[Piece], group: Group, scratch_lane: int
 ) -> NDArray[np.int32]:
-    """The words of `layout` for a round of `pieces`; what is left over is padding."""
-    step = np.zeros(layout.words, np.int32)
-    # Takes a few words in a fraction of NumPy's time. NumPy's int32 is a C long on wasm32.
-    words = step.data.cast("B").cast("i")
+    """The words of `layout` for a round of `pieces`; what is left over is padding. Those of the
+    call before are overwritten.
+    """
+    step, words = layout.blank()
     at, seqs = layout.offset, layout.size["lane"]
     lane, of_sequences = at["lane"], layout.sequences
     row = 0

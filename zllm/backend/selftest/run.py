@@ -125,7 +125,7 @@ def _of_rows(what: str, answer: Round, recorder: Recorder, rows: int) -> Result:
 
 def _of_records(what: str, answer: Round, case: Case, index: int) -> list[Result]:
     """Tokens, flags and top ids as integers, then the logprobs."""
-    records = answer.records[: sum(count > 0 for count in case.rounds[index])]
+    records = np.asarray(answer.records)[: sum(count > 0 for count in case.rounds[index])]
     layout = RecordLayout(case.top_logprobs)
     ids = [layout.TOKEN, layout.FLAGS, *range(layout.TOP, layout.TOP + layout.top)]
     found = [Result(f"{what}: tokens", records[:, ids].copy())]

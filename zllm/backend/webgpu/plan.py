@@ -225,17 +225,21 @@ class WebGpuPlan:
         self.hosts = hosts
         self.calls = calls
         self.step = step
+        self._seen: NDArray[np.int32] | None = None  # the words of the round before
+        self._words = memoryview(b"")
 
     @property
     def dispatches(self) -> int:
         return len(self.calls)
 
     def submit(self, step: NDArray[np.int32], /) -> WebGpuTicket:
-        if step.dtype != np.int32 or step.shape != (self.layout.words,):
-            raise BackendError(
-                f"step must be int32 [{self.layout.words}], got {step.dtype} {list(step.shape)}"
-            )
-        answer = self.program.submit(step.data.cast("B"))
+        if step is not self._seen:
+            if step.dtype != np.int32 or step.shape != (self.layout.words,):
+                raise BackendError(
+                    f"step must be int32 [{self.layout.words}], got {step.dtype} {list(step.shape)}"
+                )
+            self._seen, self._words = step, step.data.cast("B")
+        answer = self.program.submit(self._words)
         later = self._finish(answer, np.array(step)) if self.hosts else answer
         return WebGpuTicket(self.key, later)
 
@@ -263,4 +267,4 @@ class WebGpuTicket(Awaitable[Round]):
             return Round(np.empty((0, 0), np.int32), logits)
         if key.emit == "none":
             return Round(np.empty((0, 0), np.int32))
-        return Round(np.frombuffer(data, np.int32).reshape(key.seqs, -1))
+        return Round(data.cast("i", (key.seqs, len(data) // 4 // key.seqs)))
