@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe
-from benchmarks.product_variants import Stopwatch
+from benchmarks.stopwatch import Stopwatch
 from tests.kernel import bench as workbench
 from tests.kernel.bench import Bench
 from zllm.attention import gqa

@@ -190,8 +190,7 @@ class Recording:
 class Round:
     """What came back of a round."""
 
-    # [B, RecordLayout.words] of int32; empty for emit "none" and "logits"
-    records: NDArray[np.int32] | memoryview
+    records: memoryview  # int32 [B, RecordLayout.words]; empty for emit "none" and "logits"
     logits: NDArray[np.float32] | None = None  # [R, V] for emit "logits"
 
 

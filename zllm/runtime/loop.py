@@ -303,7 +303,6 @@ class Loop:
             self.backend.write_lane(sequence.lane, counts=None, bias=bias)
 
     def _read(self, flight: Flight, answer: Round) -> None:
-        records = memoryview(answer.records)  # type: ignore[arg-type]  # NumPy's stubs: no Buffer
         for seq, piece in enumerate(flight.pieces):
             sequence = piece.sequence
             sequence.in_flight -= piece.draws
@@ -315,7 +314,7 @@ class Loop:
                 if not piece.draws and self._may_hold(sequence):
                     self._hold(sequence)
             if piece.draws:
-                self._accept(sequence, records, seq, flight.top_logprobs)
+                self._accept(sequence, answer.records, seq, flight.top_logprobs)
 
     def _accept(self, sequence: Sequence, records: memoryview, seq: int, top_logprobs: int) -> None:
         if records[seq, RecordLayout.FLAGS] & NOT_FINITE:

@@ -74,9 +74,9 @@ class OraclePlan:
                 if backend.observer is not None:
                     backend.observer(op, [self.array(out) for out in op.outs])
         if self.recording.key.emit == "none":
-            return Done(Round(self.records[:0]))
+            return Done(Round(memoryview(b"")))
         logits = None if self.logits is None else self.logits.copy()
-        return Done(Round(self.records.copy(), logits))
+        return Done(Round(self.records.copy().data, logits))
 
     def _place(self, recorded: tuple[Op, ...]) -> None:
         """Give every value an array [R, N]; outputs of one product lie side by side."""

@@ -304,7 +304,7 @@ def _few_shape(bank: Bank, rows: int, tokens: int, gated: bool, info: DeviceInfo
     }
     values: dict[str, float] = {"THREADS": threads, "TEAMS": teams, "LANES": lanes}
     grid = strided_grid(ceil_div(teams, threads // lanes), info)
-    return Shape((quads_source(bank.format), "product_staged"), values, grid, text)
+    return Shape((quads_source(bank.format), "team_row", "product_staged"), values, grid, text)
 
 
 def _one_shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Shape | None:
@@ -342,7 +342,10 @@ def _one_shape(product: Product, bank: Bank, rows: int, info: DeviceInfo) -> Sha
     if chunks == 1:  # each workgroup with as many teams as the others
         groups = ceil_div(groups, ceil_div(groups * threads, MOST_THREADS))
     return Shape(
-        (f"codes_{bank.format}", "product_planes"), values, strided_grid(groups, info), text
+        (f"codes_{bank.format}", "team_row", "product_planes"),
+        values,
+        strided_grid(groups, info),
+        text,
     )
 
 

@@ -60,7 +60,7 @@ def pairs_shape(
     values: dict[str, float] = {"THREADS": few.threads, "TEAMS": teams, "LANES": lanes}
     across, _, _ = strided_grid(ceil_div(teams, few.threads // lanes), info)
     return Shape(
-        (f"codes_{bank.format}", "product_pairs"),
+        (f"codes_{bank.format}", "team_row", "product_pairs"),
         values,
         (ceil_div(tokens, batch), across, 1),
         {"EACH": each, "BATCH": batch, "WORDS": pair_words(batch)},

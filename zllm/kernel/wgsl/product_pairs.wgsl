@@ -120,14 +120,6 @@ fn team_row(sums: vec4<f32>, lane: u32) -> f32 {
     return sum;
 }
 
-// The team's matrix row i; beyond the end, the last one.
-fn matrix_row(row: u32, i: u32) -> u32 {
-    if (GATED) {
-        return min(row + i % (EACH / 2u), ROWS - 1u) + ROWS * (i / (EACH / 2u));
-    }
-    return min(row + i, ROWS - 1u);
-}
-
 fn later_codes_0(block: Block) -> u32 {
     return block_codes_4(block);
 }

@@ -181,11 +181,3 @@ fn team_sum(share: f32) -> f32 {
     // end
     return sum;
 }
-
-// The team's matrix row i; beyond the end, the last one.
-fn matrix_row(row: u32, i: u32) -> u32 {
-    if (GATED) {
-        return min(row + i % (EACH / 2u), ROWS - 1u) + ROWS * (i / (EACH / 2u));
-    }
-    return min(row + i, ROWS - 1u);
-}
