@@ -140,3 +140,12 @@ def test_accept_ends_at_a_stop_a_maximum_or_the_context() -> None:
     both = Sequence(Generation((5,), 1, stop_ids=frozenset({2})))
     both.accept(Drawn(2), 100)
     assert both.finish == "stop", "a stop token is a stop, even the last one"
+
+
+def test_nothing_of_an_earlier_round_stays_in_the_words() -> None:
+    """Seeded fault seen to fail: words that are not cleared."""
+    layout = StepLayout(PlanKey(4, 2, 32), [GROUP])
+    words, view = layout.blank()
+    view[:] = memoryview(bytes([1]) * (4 * layout.words)).cast("i")
+    again, _ = layout.blank()
+    assert again is words and not again.any()
