@@ -144,7 +144,7 @@ def test_accept_ends_at_a_stop_a_maximum_or_the_context() -> None:
 
 def test_nothing_of_an_earlier_round_stays_in_the_words() -> None:
     """Seeded fault seen to fail: words that are not cleared."""
-    layout = StepLayout(PlanKey(4, 2, 32), [GROUP])
+    layout = StepLayout(PlanKey(4, 2, 32, "token"), [GROUP])
     words, view = layout.blank()
     view[:] = memoryview(bytes([1]) * (4 * layout.words)).cast("i")
     again, _ = layout.blank()
